@@ -286,6 +286,16 @@ void store_connection_free(struct store_connection *c)
     free(c);
 }
 
+void store_connection_break(struct store_connection *c)
+{
+    disconnect(c);
+}
+
+int64_t store_memory_lease_us(struct store_memory *m)
+{
+    return values_left_us(m->values, "muster:lease");
+}
+
 /* --- the memory -------------------------------------------------------------------------------------- */
 
 struct store_memory *store_memory_new(const struct clock *clock)

@@ -47,6 +47,12 @@ void store_memory_set_hooks(struct store_memory *m, const struct store_memory_ho
 struct store_connection *store_memory_connect(struct store_memory *m, struct store_backend *ret_backend);
 void store_connection_free(struct store_connection *c);
 
+/* The one who holds it dies: nothing more goes through it, the lease is not given back. */
+void store_connection_break(struct store_connection *c);
+
+/* How long the lease of whoever leads has to live; 0: nobody leads. */
+int64_t store_memory_lease_us(struct store_memory *m);
+
 /* All that is in it, as values_dump(). New. Two memories hold the same if json_equal() says so. */
 json_t *store_memory_dump(struct store_memory *m);
 

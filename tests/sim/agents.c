@@ -112,6 +112,12 @@ void agents_kill(struct agents *all, int i)
     clear(o);
 }
 
+void agents_crash(struct agents *all, int i, int n)
+{
+    if (all->v[i].agent)
+        machines_crash_agent(all->m, i, n);
+}
+
 void agents_hold(struct agents *all, int i, int64_t for_us)
 {
     life_hold(all->w, &all->v[i].life, world_now_us(all->w) + for_us);
@@ -131,6 +137,15 @@ static void wake_at(struct one *o, int64_t at_us)
     world_at(o->all->w, at_us, &o->life, turn, NULL, o);
 }
 
+/* Its agent died in the middle of this turn: nobody hears of what it did after that. */
+static bool crashed(struct one *o)
+{
+    if (!machines_agent_crashed(o->all->m, o->i))
+        return false;
+    agents_kill(o->all, o->i);
+    return true;
+}
+
 static void turn(void *arg)
 {
     struct one *o = arg;
@@ -140,6 +155,8 @@ static void turn(void *arg)
         return; /* an earlier turn has moved it */
     o->wake_us = INT64_MAX;
     wake_at(o, agent_tick(o->agent, now_us));
+    if (crashed(o))
+        return;
     agent_check_turn(o->check, o->agent);
     if (o->agent->removed) { /* it ends its ranks and itself: as a machine that is switched off does */
         o->removed = true;
@@ -221,7 +238,8 @@ static void answered(void *arg, int status, const char *body, size_t len, const 
     if (!why)
         return;
     p.done(p.arg, status ? status : -EHOSTUNREACH, body, len, why);
-    wake_at(p.o, world_now_us(p.o->all->w));
+    if (!crashed(p.o))
+        wake_at(p.o, world_now_us(p.o->all->w));
 }
 
 int calls_begin(struct calls *h, const struct call *call, struct merr *err)
@@ -231,7 +249,10 @@ int calls_begin(struct calls *h, const struct call *call, struct merr *err)
     struct front_request q = {
         .method = call->method, .target = call->path, .body = call->body, .who = {.role = ROLE_AGENT, .user = "agent"}};
 
-    (void)err;
+    if (machines_agent_crashed(h->all->m, h->i)) {
+        free(p);
+        return merr_set(err, -EIO, "the agent is dead");
+    }
     (void)snprintf(q.who.node, sizeof(q.who.node), "%s", o->agent->node); /* as if enrolled */
     *p = (struct pending){.o = o, .done = call->done, .arg = call->arg};
     wire_call(h->all->n, h->i, &o->life, &q, call->timeout_ms, answered, p);

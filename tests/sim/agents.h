@@ -19,8 +19,9 @@ struct agents;
 struct agents *agents_new(struct world *w, struct machines *m, struct wire *n, int count, int slots);
 void agents_free(struct agents *all);
 
-void agents_start(struct agents *all, int i); /* does nothing when it runs or its machine is down */
-void agents_kill(struct agents *all, int i);  /* at once; ranks go on */
+void agents_start(struct agents *all, int i);        /* does nothing when it runs or its machine is down */
+void agents_kill(struct agents *all, int i);         /* at once; ranks go on */
+void agents_crash(struct agents *all, int i, int n); /* at its n-th action on its machine: in the middle of a turn */
 void agents_hold(struct agents *all, int i, int64_t for_us);
 bool agents_running(const struct agents *all, int i);
 bool agents_removed(const struct agents *all, int i); /* the server told it to end */

@@ -98,3 +98,11 @@ void book_end(struct book *b, uint64_t job, uint64_t generation, int rank, const
                                   .code = how->code,
                                   .signal = how->signal};
 }
+
+void book_lose_files(struct book *b, uint64_t job, uint64_t generation, int rank)
+{
+    size_t at = place(b, job, generation, rank);
+
+    if (b->used[at])
+        b->v[at].files_lost = true;
+}

@@ -97,10 +97,11 @@ static void check_slots(struct check *k, const struct core *c)
             tight += n->registered && e && strcmp(e->job.project, "tight") == 0;
         }
     }
-    if (tight > USERS_QUOTA)
+    if (tight > users_quota(k->users))
         note_project(k, c, "tight");
-    if (tight > USERS_QUOTA)
-        world_broken(k->w, "project 'tight' has %d devices, its quota is %d and it may not borrow", tight, USERS_QUOTA);
+    if (tight > users_quota(k->users))
+        world_broken(k->w, "project 'tight' has %d devices, its quota is %d and it may not borrow", tight,
+                     users_quota(k->users));
 }
 
 /* A rank that is not over has its device. What is over was forgotten by a server that has just started, until the node

@@ -4,7 +4,8 @@
  *   a job's generation and version only grow; one that has ended is not changed any more
  *   a project that may not borrow never has more devices than its quota
  *   what is kept in memory stays within its limits
- *   (at the end) the state that a job's events give when they are replayed is the state that it has
+ *   no run begins on a device on which its agent has told of another process
+ *   a run that the server takes for over is over (check_runs.h)
  */
 #ifndef MUSTER_TESTS_SIM_CHECK_H
 #define MUSTER_TESTS_SIM_CHECK_H

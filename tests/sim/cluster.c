@@ -10,6 +10,7 @@
 #include "tests/sim/wire.h"
 
 #define PATIENCE_US (4 * 3600 * SECOND) /* for all jobs to end once faults have stopped */
+#define CRASH_ACTIONS 9                 /* on its machine, after one of which an agent dies */
 #define CHECK_EVERY_US (5 * SECOND)
 
 struct sim {
@@ -83,6 +84,7 @@ static void end_fault(void *arg)
     free(arg);
     switch (u.f.kind) {
     case FAULT_AGENT_KILL:
+    case FAULT_AGENT_CRASH:
     case FAULT_REBOOT:
     case FAULT_WIPE:
         agents_start(s->agents, u.f.node);
@@ -128,6 +130,15 @@ static void fault_of_server(struct sim *s, const struct fault *f)
     case FAULT_COMMIT_LOST:
     case FAULT_ACK_LOST:
         sim_server_kill_in_commit(s->server, f->kind == FAULT_ACK_LOST, f->measure_us);
+        break;
+    case FAULT_SERVER_HOLD:
+        sim_server_hold(s->server, f->measure_us);
+        break;
+    case FAULT_STORE_FULL:
+        sim_server_store_full(s->server, f->measure_us);
+        break;
+    case FAULT_STORE_BREAK:
+        sim_server_store_break(s->server);
         break;
     case FAULT_STORE_AWAY:
         sim_server_store_away(s->server, f->measure_us);
@@ -186,6 +197,10 @@ static void fault_of_agent(struct sim *s, const struct fault *f)
     switch (f->kind) {
     case FAULT_AGENT_KILL:
         agents_kill(s->agents, f->node);
+        lasts(s, f);
+        break;
+    case FAULT_AGENT_CRASH:
+        agents_crash(s->agents, f->node, 1 + (int)(f->measure_us % CRASH_ACTIONS));
         lasts(s, f);
         break;
     case FAULT_AGENT_HOLD:
@@ -304,7 +319,7 @@ void cluster_run(const struct cluster_wish *wish, const struct faults_list *faul
 
     world_trace(s.w, wish->trace);
     s.machines = machines_new(s.w, s.n, wish->slots, poke, &s);
-    s.server = sim_server_new(s.w, after_turn, &s);
+    s.server = sim_server_new(s.w, wish->servers, after_turn, &s);
     s.wire = wire_new(s.w, s.n, sim_server_take, s.server);
     s.agents = agents_new(s.w, s.machines, s.wire, s.n, wish->slots);
     s.users = users_new(s.w, s.wire, machines_book(s.machines), &users);

@@ -14,9 +14,13 @@ enum fault_kind {
     FAULT_SERVER_KILL,  /* the server dies between two turns; measure: away for so long */
     FAULT_COMMIT_LOST,  /* it dies in its next commit, which was not applied */
     FAULT_ACK_LOST,     /* it dies in its next commit, which was applied, before anybody is answered */
-    FAULT_STORE_AWAY,   /* no commit ends for so long */
+    FAULT_SERVER_HOLD,  /* it is stopped for so long: of two, the other one takes the lead meanwhile */
+    FAULT_STORE_AWAY,   /* nobody answers there for so long */
+    FAULT_STORE_FULL,   /* it refuses each write for so long */
+    FAULT_STORE_BREAK,  /* the connection breaks once, after a write and before its answer */
     FAULT_SERVER_CLOCK, /* the server's wall clock is set by so many seconds */
     FAULT_AGENT_KILL,   /* an agent dies and starts anew after so long */
+    FAULT_AGENT_CRASH,  /* likewise, in the middle of a turn */
     FAULT_AGENT_HOLD,   /* an agent is stopped for so long */
     FAULT_REBOOT,       /* a machine: all processes are gone; its agent starts anew after so long */
     FAULT_WIPE,         /* likewise, and its disk is empty */

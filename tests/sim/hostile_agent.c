@@ -92,7 +92,7 @@ static json_t *others_runs(struct hostile *h, size_t n)
     return runs;
 }
 
-/* Lines of others' jobs. */
+/* Lines of jobs that are not there. */
 static json_t *pieces(struct hostile *h)
 {
     static const char *const lines[] = {
@@ -107,6 +107,7 @@ static json_t *pieces(struct hostile *h)
         json_int_t generation;
 
         somebodys(h, job, &generation);
+        (void)snprintf(job, sizeof(job), "j%zu", 1000000 + hostile_draw(h, 1000));
         (void)json_array_append_new(all, json_pack("{s:s, s:I, s:i, s:I, s:s}", "job", job, "generation", generation,
                                                    "rank", (int)hostile_draw(h, 3) - 1, "offset",
                                                    (json_int_t)(hostile_draw(h, 4) ? 0 : 100000), "text",
@@ -150,7 +151,7 @@ static void as_another(struct actor *a)
     int births;
 
     agents_draw_name(a->h->agents, hostile_draw(a->h, 1000), name, sizeof(name), &births);
-    (void)snprintf(old, sizeof(old), "%s-%zu", name, births > 1 ? hostile_draw(a->h, (size_t)births) : 0);
+    (void)snprintf(old, sizeof(old), "%s-%zu", name, births > 2 ? hostile_draw(a->h, (size_t)births - 1) : 0);
     if (hostile_draw(a->h, 2)) {
         send_report(a, name, old, others_runs(a->h, 5), true, HOSTILE_NO);
         return;
@@ -204,7 +205,8 @@ void hostile_agent_acts(struct actor *a)
         send_report(a, a->node, a->incarnation, others_runs(a->h, 1 + hostile_draw(a->h, 8)), true, HOSTILE_ANY);
         break;
     case 6:
-        send_report(a, a->node, a->incarnation, others_runs(a->h, hostile_draw(a->h, 20) ? 20 : 500), false, HOSTILE_ANY);
+        send_report(a, a->node, a->incarnation, others_runs(a->h, hostile_draw(a->h, 20) ? 20 : 500), false,
+                    HOSTILE_ANY);
         break;
     case 7:
     case 8:

@@ -13,9 +13,21 @@ static struct sim_rank *rank_of(const struct machine_rank *r)
     return machines_rank(machines_folder(&r->machine->m->box[r->machine->on], r->path), r->rank);
 }
 
+/* The agent is about to do something. False: it has died instead. */
+static bool acts(const struct machine *h)
+{
+    struct box *b = &h->m->box[h->on];
+
+    b->crashed = b->crashed || (b->crash_in > 0 && --b->crash_in == 0);
+    return !b->crashed;
+}
+
 struct machine *machines_open(struct machines *m, int i)
 {
     struct machine *view = must(calloc(1, sizeof(*view)));
+
+    m->box[i].crash_in = 0;
+    m->box[i].crashed = false;
 
     *view = (struct machine){.m = m, .on = i};
     return view;
@@ -62,6 +74,8 @@ int machine_run_make(struct machine *h, const char *folder, const char *dir, str
     const char *name = strrchr(folder, '/') + 1, *g = strstr(name, "-g");
     struct run_folder *f;
 
+    if (!acts(h))
+        return merr_set(err, -EIO, "the agent is dead");
     (void)dir;
     if (machines_folder(b, folder))
         return 0;
@@ -84,6 +98,8 @@ int machine_run_keep(struct machine *h, const char *folder, enum job_kind kind, 
     struct box *b = &h->m->box[h->on];
     struct run_folder *f = machines_folder(b, folder);
 
+    if (!acts(h))
+        return merr_set(err, -EIO, "the agent is dead");
     (void)kind;
     assert(f);
     if (b->disk_full)
@@ -120,7 +136,8 @@ int machine_each_run(struct machine *h, machine_run_fn *fn, void *arg, struct me
 
 int machine_run_remove(struct machine *h, const char *folder, struct merr *err)
 {
-    (void)err;
+    if (!acts(h))
+        return merr_set(err, -EIO, "the agent is dead");
     machines_remove_folder(h->m, h->on, folder);
     return 0;
 }
@@ -163,6 +180,8 @@ int machine_rank_page(struct machine_rank *r, struct merr *err)
     struct run_folder *f = machines_folder(&r->machine->m->box[r->machine->on], r->path);
     struct sim_rank *s = machines_rank(f, r->rank);
 
+    if (!acts(r->machine))
+        return merr_set(err, -EIO, "the agent is dead");
     assert(f);
     if (s && s->page)
         return merr_set(err, -EEXIST, "rank %d of '%s' has a page already", r->rank, r->path);
@@ -192,6 +211,8 @@ int machine_rank_start(struct machine_rank *r, const struct machine_launch *l, s
     struct machines *m = r->machine->m;
     struct sim_rank *s = rank_of(r);
 
+    if (!acts(r->machine))
+        return merr_set(err, -EIO, "the agent is dead");
     assert(s);
     if (s->life.number)
         return merr_set(err, -EBUSY, "rank %d of '%s' has a shim already", r->rank, r->path);
@@ -246,7 +267,7 @@ void machine_rank_keep_exit(const struct machine_rank *r, const struct rank_exit
 {
     struct sim_rank *s = rank_of(r);
 
-    if (!s)
+    if (!acts(r->machine) || !s)
         return;
     s->has_exit = true;
     s->exit = *e;
@@ -263,7 +284,7 @@ void machine_rank_ask(const struct machine_rank *r)
 {
     struct sim_rank *s = rank_of(r);
 
-    if (s)
+    if (acts(r->machine) && s)
         machines_rank_ask(s);
 }
 
@@ -271,7 +292,7 @@ void machine_rank_kill(const struct machine_rank *r, int try)
 {
     struct sim_rank *s = rank_of(r);
 
-    if (s)
+    if (acts(r->machine) && s)
         machines_rank_kill(s, try < 3);
 }
 
@@ -279,7 +300,7 @@ void machine_rank_order(const struct machine_rank *r, enum flight_order order)
 {
     struct sim_rank *s = rank_of(r);
 
-    if (!s || !s->page || order <= s->order)
+    if (!s || !s->page || order <= s->order || !acts(r->machine))
         return;
     s->order = order;
     if (order == FLIGHT_ABORT)

@@ -461,6 +461,16 @@ void machines_free(struct machines *m)
     free(m);
 }
 
+void machines_crash_agent(struct machines *m, int i, int n)
+{
+    m->box[i].crash_in = n;
+}
+
+bool machines_agent_crashed(const struct machines *m, int i)
+{
+    return m->box[i].crashed;
+}
+
 struct book *machines_book(const struct machines *m)
 {
     return m->book;
@@ -488,6 +498,9 @@ void machines_wipe(struct machines *m, int i)
 {
     machines_reboot(m, i);
     m->box[i].wiped_us = world_now_us(m->w);
+    for (const struct run_folder *f = m->box[i].runs; f; f = f->next)
+        for (const struct sim_rank *r = f->ranks; r; r = r->next)
+            book_lose_files(m->book, job_number(f), f->generation, r->rank);
     while (m->box[i].runs)
         machines_remove_folder(m, i, m->box[i].runs->path);
 }

@@ -40,6 +40,11 @@ void machines_kill_shim(struct machines *m, int i);                 /* likewise,
 void machines_hang_rank(struct machines *m, int i); /* it goes on no more and does not hear SIGTERM or orders */
 void machines_end_hangs(struct machines *m, int i); /* ranks that hang are killed: somebody has noticed */
 
+/* An agent of machine i dies at its n-th action from now on: that and all later ones do nothing. 0: none dies. Whether
+ * it has died; machines_open() begins anew. */
+void machines_crash_agent(struct machines *m, int i, int n);
+bool machines_agent_crashed(const struct machines *m, int i);
+
 /* What became of all ranks. */
 struct book *machines_book(const struct machines *m);
 

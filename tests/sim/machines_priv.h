@@ -19,7 +19,8 @@ struct text {
 struct box { /* a machine */
     char name[16];
     bool down, disk_full;
-    int boot;
+    int boot, crash_in; /* actions until the agent dies; 0: it does not */
+    bool crashed;
     int64_t wall_off_us, wiped_us; /* the latter: when last; -1: never */
     struct run_folder *runs;
 };

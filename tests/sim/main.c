@@ -16,8 +16,8 @@ struct options {
     struct cluster_wish wish;
     const char *faults, *fault_file;
     size_t n_faults;
-    double for_s; /* wall time: seed after seed */
-    int seeds;
+    double for_s;       /* wall time: seed after seed */
+    int seeds, servers; /* the latter 0: by the seed */
     bool trace, shrink;
 };
 
@@ -31,6 +31,7 @@ static void usage(FILE *to)
           "  --agents N     nodes (8)\n"
           "  --slots N      devices of each (4)\n"
           "  --jobs N       that are submitted (60)\n"
+          "  --servers N    1 or 2 (by the seed)\n"
           "  --hostile N    agents and users who lie and storm (4)\n"
           "  --over SECONDS in which they are submitted and faults happen, simulated (300)\n"
           "  --steps N      end after so many events, all well or not\n"
@@ -59,16 +60,26 @@ static int parse(int argc, char **argv, struct options *o)
         TRACE,
         SHRINK,
         HOSTILE,
+        SERVERS,
         HELP
     };
-    static const struct option known[] = {{"seed", 1, NULL, SEED},        {"seeds", 1, NULL, SEEDS},
-                                          {"for", 1, NULL, FOR},          {"agents", 1, NULL, AGENTS},
-                                          {"slots", 1, NULL, SLOTS},      {"jobs", 1, NULL, JOBS},
-                                          {"over", 1, NULL, OVER},        {"steps", 1, NULL, STEPS},
-                                          {"faults", 1, NULL, FAULTS},    {"n-faults", 1, NULL, N_FAULTS},
-                                          {"fault-file", 1, NULL, FILE_}, {"trace", 0, NULL, TRACE},
-                                          {"shrink", 0, NULL, SHRINK},    {"hostile", 1, NULL, HOSTILE},
-                                          {"help", 0, NULL, HELP},        {NULL, 0, NULL, 0}};
+    static const struct option known[] = {{"seed", 1, NULL, SEED},
+                                          {"seeds", 1, NULL, SEEDS},
+                                          {"for", 1, NULL, FOR},
+                                          {"agents", 1, NULL, AGENTS},
+                                          {"slots", 1, NULL, SLOTS},
+                                          {"jobs", 1, NULL, JOBS},
+                                          {"over", 1, NULL, OVER},
+                                          {"steps", 1, NULL, STEPS},
+                                          {"faults", 1, NULL, FAULTS},
+                                          {"n-faults", 1, NULL, N_FAULTS},
+                                          {"fault-file", 1, NULL, FILE_},
+                                          {"trace", 0, NULL, TRACE},
+                                          {"shrink", 0, NULL, SHRINK},
+                                          {"hostile", 1, NULL, HOSTILE},
+                                          {"servers", 1, NULL, SERVERS},
+                                          {"help", 0, NULL, HELP},
+                                          {NULL, 0, NULL, 0}};
     int c;
 
     while ((c = getopt_long(argc, argv, "", known, NULL)) > 0) {
@@ -114,6 +125,9 @@ static int parse(int argc, char **argv, struct options *o)
         case HOSTILE:
             o->wish.hostile = (int)v;
             break;
+        case SERVERS:
+            o->servers = (int)v;
+            break;
         case SHRINK:
             o->shrink = true;
             break;
@@ -125,7 +139,7 @@ static int parse(int argc, char **argv, struct options *o)
         }
     }
     if (optind != argc || o->wish.agents < 1 || o->wish.slots < 1 || o->wish.slots > 64 || o->wish.jobs < 0 ||
-        o->wish.over_us < 2 * SECOND)
+        o->servers < 0 || o->servers > 2 || o->wish.over_us < 2 * SECOND)
         return -1;
     return 0;
 }
@@ -148,9 +162,9 @@ static void print_found(const struct cluster_wish *wish, const struct cluster_fo
     (void)fflush(stdout);
 }
 
-static void explain(const struct options *o, struct faults_list *faults)
+static void explain(const struct options *o, const struct cluster_wish *wish, struct faults_list *faults)
 {
-    struct cluster_wish quiet = o->wish;
+    struct cluster_wish quiet = *wish;
 
     quiet.trace = NULL;
     if (o->shrink) {
@@ -162,10 +176,10 @@ static void explain(const struct options *o, struct faults_list *faults)
         faults_print(faults, STDOUT_FILENO);
     }
     printf("  again: sim --seed %" PRIu64
-           " --agents %d --slots %d --jobs %d --hostile %d --over %.0f --faults %s --n-faults %zu "
+           " --agents %d --slots %d --jobs %d --servers %d --hostile %d --over %.0f --faults %s --n-faults %zu "
            "--trace\n",
-           o->wish.seed, o->wish.agents, o->wish.slots, o->wish.jobs, o->wish.hostile, (double)o->wish.over_us / 1e6,
-           o->faults, o->n_faults);
+           o->wish.seed, o->wish.agents, o->wish.slots, o->wish.jobs, wish->servers, o->wish.hostile,
+           (double)o->wish.over_us / 1e6, o->faults, o->n_faults);
 }
 
 /* One seed. False: something did not hold. */
@@ -176,9 +190,11 @@ static bool run_seed(const struct options *o)
     const char *bad;
     uint32_t mask;
     size_t line;
+    struct cluster_wish wish = o->wish;
     int64_t began_us = clock_mono_us();
     bool held;
 
+    wish.servers = o->servers ? o->servers : 1 + (int)(o->wish.seed % 2);
     if (o->fault_file) {
         if (faults_read(o->fault_file, &faults, &line) < 0) {
             fprintf(stderr, "sim: '%s' cannot be read as faults, at line %zu\n", o->fault_file, line);
@@ -193,11 +209,11 @@ static bool run_seed(const struct options *o)
     } else {
         faults_draw(o->wish.seed, mask, o->n_faults, o->wish.over_us, o->wish.agents, &faults);
     }
-    cluster_run(&o->wish, &faults, &found);
-    print_found(&o->wish, &found, (double)(clock_mono_us() - began_us) / 1e6);
+    cluster_run(&wish, &faults, &found);
+    print_found(&wish, &found, (double)(clock_mono_us() - began_us) / 1e6);
     held = !found.broken[0];
     if (!held)
-        explain(o, &faults);
+        explain(o, &wish, &faults);
     faults_list_clear(&faults);
     return held;
 }
@@ -216,7 +232,7 @@ int main(int argc, char **argv)
         return 2;
     }
     o.wish.trace = o.trace ? stdout : NULL;
-    log_init("sim", LOG_LEVEL_ERROR);
+    log_init("sim", (enum log_level)(LOG_LEVEL_ERROR + 1)); /* what is logged is of simulated faults */
     do {
         broken += !run_seed(&o);
         ran++;

@@ -12,7 +12,24 @@
 
 #define MONO_BEGIN_US (3600 * SECOND)
 #define WALL_BEGIN_US INT64_C(1800000000000000)
-#define TURN_US 200 /* from a call to the turn that takes it, which takes others along */
+#define TURN_US 200             /* from a call to the turn that takes it, which takes others along */
+#define STANDBY_US (SECOND / 4) /* between two looks at the other's lease */
+#define OLD_LEADER_ASKED 0.2    /* chance that a client asks the older of two that believe that they lead */
+
+struct one {
+    struct sim_server *all;
+    struct life life; /* of its process */
+    struct store_connection *connection;
+    struct store_backend backend;
+    struct store *store;
+    struct stats *stats;
+    struct core *core; /* NULL: it does not lead, as far as it knows */
+    struct routes_arg routes;
+    int64_t wake_us; /* of the next turn that is asked for */
+    int64_t busy_until_us;
+    enum store_fault next_commit; /* STORE_FINE: it does not die in it */
+    int64_t away_us;              /* after that */
+};
 
 struct sim_server {
     struct world *w;
@@ -20,173 +37,175 @@ struct sim_server {
     void *arg;
     struct clock clock;
     int64_t wall_off_us;
-    bool in_turn;
-    int64_t spent_us, busy_until_us; /* by this turn; the next one begins after it */
+    struct one *in_turn; /* whose turn it is; NULL: nobody's */
+    int64_t spent_us;    /* in it; that server's next one begins after it */
     struct store_memory *memory;
     struct spool_memory *disk;
     struct spool spool;
-
-    struct life life;
-    struct store_connection *connection;
-    struct store_backend backend;
-    struct store *store;
-    struct stats *stats;
-    struct core *core; /* NULL: none runs */
-    struct routes_arg routes;
-    int64_t wake_us; /* of the next turn that is asked for */
-    uint64_t turns;
-    int lives;
-
-    enum store_fault next_commit; /* STORE_FINE: nothing happens in it */
-    int64_t away_us;              /* after that */
+    bool break_next;                            /* connection, after a commit */
+    int64_t store_back_us, store_full_until_us; /* simulated */
+    uint64_t turns, epoch;                      /* the latter: of whoever led last */
+    int lives, n;
+    struct one v[SIM_SERVERS_MAX];
 };
 
-static int64_t mono_us(const void *arg)
-{
-    const struct sim_server *s = arg;
+/* --- time and store ------------------------------------------------------------------------------------- */
 
-    return MONO_BEGIN_US + world_now_us(s->w) + s->spent_us;
+static int64_t now_us(const struct sim_server *s)
+{
+    return world_now_us(s->w) + s->spent_us;
 }
 
 /* As much time passes with each look at the clock in a turn as a server of this size takes for a part of it. */
-static int64_t mono_in_turn_us(void *arg)
+static int64_t mono_us(void *arg)
 {
     struct sim_server *s = arg;
 
-    if (s->in_turn)
-        s->spent_us += (int64_t)(s->core->jobs.n + 4 * s->core->cluster.n_nodes) / 16;
-    return mono_us(arg);
+    if (s->in_turn && s->in_turn->core)
+        s->spent_us += (int64_t)(s->in_turn->core->jobs.n + 4 * s->in_turn->core->cluster.n_nodes) / 16;
+    return MONO_BEGIN_US + now_us(s);
 }
 
 static int64_t wall_us(void *arg)
 {
     const struct sim_server *s = arg;
 
-    return WALL_BEGIN_US + world_now_us(s->w) + s->spent_us + s->wall_off_us;
+    return WALL_BEGIN_US + now_us(s) + s->wall_off_us;
 }
 
-/* The store is asked for something: in a commit the server may die. */
+/* The store is asked for something. */
 static enum store_fault on_store(void *arg, enum store_moment at)
 {
     struct sim_server *s = arg;
-    enum store_fault f = s->next_commit;
+    struct one *o = s->in_turn;
+    enum store_fault f = STORE_FINE;
 
-    if (at != STORE_AT_COMMIT || f == STORE_FINE || !s->core)
+    if (now_us(s) < s->store_back_us)
+        return STORE_LOST;
+    if (at != STORE_AT_COMMIT)
         return STORE_FINE;
-    s->next_commit = STORE_FINE;
-    front_mute();
-    atomic_store(&s->core->turn.stop, 1);
+    if (now_us(s) < s->store_full_until_us)
+        return STORE_REFUSED;
+    if (o && o->core && o->next_commit != STORE_FINE) { /* it dies in this one */
+        f = o->next_commit;
+        o->next_commit = STORE_FINE;
+        front_mute();
+        atomic_store(&o->core->turn.stop, 1);
+    } else if (s->break_next) {
+        s->break_next = false;
+        f = STORE_UNANSWERED;
+    }
     return f;
 }
 
-static void begin(void *arg)
+static void on_wait(void *arg, int64_t us)
 {
-    sim_server_start(arg);
+    struct sim_server *s = arg;
+
+    s->spent_us += us > SECOND / 10 ? us : SECOND / 10;
 }
 
-static void gone(struct sim_server *s)
+/* --- lives ---------------------------------------------------------------------------------------------- */
+
+static void begin(void *arg);
+
+static void later(struct one *o, int64_t after_us)
+{
+    world_at(o->all->w, world_now_us(o->all->w) + after_us, &o->life, begin, NULL, o);
+}
+
+static void gone(struct one *o)
 {
     front_mute();
-    files_stop(s->core->files);
-    readers_stop(s->core->readers);
-    turn_close(s->core);
-    turn_free(s->core);
-    s->core = NULL;
+    store_connection_break(o->connection);
+    files_stop(o->core->files);
+    readers_stop(o->core->readers);
+    turn_close(o->core);
+    turn_free(o->core);
+    o->core = NULL;
     front_listen();
-    store_close(s->store);
-    store_connection_free(s->connection);
-    stats_free(s->stats);
-    if (s->life.alive)
-        life_end(s->w, &s->life);
+    store_close(o->store);
+    store_connection_free(o->connection);
+    stats_free(o->stats);
 }
 
-static void die(struct sim_server *s, int64_t away_us)
+static void die(struct one *o, int64_t away_us)
 {
-    world_note(s->w, "the server dies");
-    s->next_commit = STORE_FINE;
-    gone(s);
-    world_at(s->w, world_now_us(s->w) + away_us, NULL, begin, NULL, s);
+    world_note(o->all->w, "the server dies");
+    o->next_commit = STORE_FINE;
+    gone(o);
+    life_end(o->all->w, &o->life);
+    life_begin(o->all->w, &o->life);
+    later(o, away_us);
 }
+
+/* The one that leads: of the newest epoch. NULL: it is gone, and nobody has taken the lead since. */
+static struct one *leader(struct sim_server *s)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->v[i].core && store_epoch(s->v[i].store) == s->epoch)
+            return &s->v[i];
+    return NULL;
+}
+
+/* --- turns ---------------------------------------------------------------------------------------------- */
 
 static void turn(void *arg);
 
-static void wake_at(struct sim_server *s, int64_t at_us)
+static void wake_at(struct one *o, int64_t at_us)
 {
-    at_us = at_us > s->busy_until_us ? at_us : s->busy_until_us;
-    if (at_us >= s->wake_us)
+    at_us = at_us > o->busy_until_us ? at_us : o->busy_until_us;
+    if (at_us >= o->wake_us)
         return;
-    s->wake_us = at_us;
-    world_at(s->w, at_us, &s->life, turn, NULL, s);
+    o->wake_us = at_us;
+    world_at(o->all->w, at_us, &o->life, turn, NULL, o);
 }
 
 static void turn(void *arg)
 {
-    struct sim_server *s = arg;
-    const struct turn *t;
+    struct one *o = arg;
+    struct sim_server *s = o->all;
+    struct turn *t;
     int64_t next_us;
     bool durable;
 
-    if (world_now_us(s->w) < s->wake_us)
+    if (world_now_us(s->w) < o->wake_us || !o->core)
         return;
-    s->wake_us = INT64_MAX;
+    o->wake_us = INT64_MAX;
     s->turns++;
-    t = &s->core->turn;
-    s->in_turn = true;
-    durable = turn_take(s->core, t->later ? t->later : queue_take(&s->core->turn.queue, SIZE_MAX, 0));
-    s->in_turn = false;
-    s->busy_until_us = world_now_us(s->w) + s->spent_us;
+    t = &o->core->turn;
+    s->in_turn = o;
+    durable = turn_take(o->core, t->later ? t->later : queue_take(&t->queue, SIZE_MAX, 0));
+    s->in_turn = NULL;
+    o->busy_until_us = now_us(s);
     s->spent_us = 0;
     if (!durable) {
-        die(s, s->away_us);
+        die(o, o->away_us);
         return;
     }
-    s->after_turn(s->arg, s->core);
-    next_us = t->next_tick_us;
-    if (s->core->schedule_wanted && t->next_round_us < next_us)
-        next_us = t->next_round_us;
-    if (t->later)
-        next_us = MONO_BEGIN_US;
-    wake_at(s, next_us - MONO_BEGIN_US > world_now_us(s->w) ? next_us - MONO_BEGIN_US : world_now_us(s->w) + TURN_US);
+    if (o == leader(s))
+        s->after_turn(s->arg, o->core);
+    next_us = turn_due_us(o->core) - MONO_BEGIN_US;
+    if (t->later || next_us <= world_now_us(s->w))
+        next_us = world_now_us(s->w) + TURN_US;
+    wake_at(o, next_us);
 }
 
+/* A server that has another one after it is to end; else it must not. */
 static void fatal(void *arg, const char *why)
 {
-    struct sim_server *s = arg;
+    struct one *o = arg;
 
-    world_broken(s->w, "the server ends: %s", why);
+    if (store_epoch(o->store) == o->all->epoch)
+        world_broken(o->all->w, "the server ends: %s", why);
+    else
+        world_note(o->all->w, "a server that led before ends: %s", why);
 }
 
-struct sim_server *sim_server_new(struct world *w, void (*after_turn)(void *arg, struct core *c), void *arg)
+/* It leads: its state is loaded. False: the store was away. */
+static bool lead(struct one *o)
 {
-    struct sim_server *s = calloc(1, sizeof(*s));
-
-    if (!s)
-        abort();
-    *s = (struct sim_server){.w = w, .after_turn = after_turn, .arg = arg};
-    s->clock = (struct clock){.mono_us = mono_in_turn_us, .wall_us = wall_us, .arg = s};
-    s->memory = store_memory_new(&s->clock);
-    if (!s->memory)
-        abort();
-    store_memory_set_hooks(s->memory, &(struct store_memory_hooks){.fault = on_store, .arg = s});
-    s->disk = spool_memory_new(&s->spool);
-    if (!s->disk)
-        abort();
-    return s;
-}
-
-void sim_server_free(struct sim_server *s)
-{
-    if (!s)
-        return;
-    if (s->core)
-        gone(s);
-    store_memory_free(s->memory);
-    spool_memory_free(s->disk);
-    free(s);
-}
-
-void sim_server_start(struct sim_server *s)
-{
+    struct sim_server *s = o->all;
     struct core_cfg cfg = {.jobs_dir = "/jobs",
                            .run_key = "key",
                            .spool = s->spool,
@@ -200,11 +219,10 @@ void sim_server_start(struct sim_server *s)
                            .user = {.jobs = 100000, .spec_bytes = UINT64_MAX, .streams = 4096},
                            .clock = &s->clock,
                            .fatal = fatal,
-                           .arg = s};
+                           .arg = o};
     struct merr err;
+    bool opened;
 
-    if (s->core)
-        return;
     cfg.sched = (struct sched_config){.policy = SCHED_POLICY_MUSTER,
                                       .round_us = 60 * SECOND,
                                       .hold_us = 60 * SECOND,
@@ -212,50 +230,146 @@ void sim_server_start(struct sim_server *s)
                                       .starve_us = 600 * SECOND,
                                       .las_us = 3600 * SECOND};
     cfg.slow = (struct slow_rules){.ratio = 1.25, .after_us = 30 * SECOND, .retry_us = 3600 * SECOND};
-    s->stats = stats_new();
-    s->connection = store_memory_connect(s->memory, &s->backend);
-    if (!s->stats || !s->connection)
+    o->stats = stats_new();
+    o->connection = store_memory_connect(s->memory, &o->backend);
+    if (!o->stats || !o->connection)
         abort();
-    if (store_open(&s->backend, &(struct store_cfg){.force = true, .lease_s = STORE_LEASE_S}, &s->store, &err) < 0 ||
-        turn_new(&cfg, s->store, s->stats, &s->core, &err) < 0) {
+    opened = store_open(&o->backend, &(struct store_cfg){.force = s->n == 1, .lease_s = STORE_LEASE_S}, &o->store,
+                        &err) == 0;
+    if (opened && turn_new(&cfg, o->store, o->stats, &o->core, &err) == 0)
+        return true;
+    if (now_us(s) < s->store_back_us + 40 * SECOND)
+        world_note(s->w, "a server does not start: %s", err.text);
+    else
         world_broken(s->w, "a server does not start: %s", err.text);
+    if (opened)
+        store_close(o->store);
+    store_connection_free(o->connection);
+    stats_free(o->stats);
+    return false;
+}
+
+/* A process begins: it leads at once, or once the other's lease has ended. */
+static void begin(void *arg)
+{
+    struct one *o = arg;
+    struct sim_server *s = o->all;
+    bool leads;
+
+    if (o->core)
+        return;
+    if (s->n > 1 && store_memory_lease_us(s->memory) > 0) {
+        later(o, STANDBY_US);
         return;
     }
-    s->routes = (struct routes_arg){.core = s->core, .store = s->store, .stats = s->stats};
-    s->wake_us = INT64_MAX;
+    s->in_turn = o;
+    leads = lead(o);
+    s->in_turn = NULL;
+    o->busy_until_us = now_us(s);
+    s->spent_us = 0;
+    if (!leads) {
+        later(o, SECOND);
+        return;
+    }
+    s->epoch = store_epoch(o->store);
+    o->routes = (struct routes_arg){.core = o->core, .store = o->store, .stats = o->stats};
+    o->wake_us = INT64_MAX;
     s->lives++;
-    life_begin(s->w, &s->life);
-    world_note(s->w, "the server starts");
-    wake_at(s, world_now_us(s->w));
+    world_note(s->w, "server %d leads", (int)(o - s->v));
+    wake_at(o, world_now_us(s->w));
+}
+
+/* --- all of them ---------------------------------------------------------------------------------------- */
+
+struct sim_server *sim_server_new(struct world *w, int n, void (*after_turn)(void *arg, struct core *c), void *arg)
+{
+    struct sim_server *s = calloc(1, sizeof(*s));
+
+    if (!s)
+        abort();
+    *s = (struct sim_server){.w = w, .n = n, .after_turn = after_turn, .arg = arg};
+    s->clock = (struct clock){.mono_us = mono_us, .wall_us = wall_us, .arg = s};
+    s->memory = store_memory_new(&s->clock);
+    s->disk = spool_memory_new(&s->spool);
+    if (!s->memory || !s->disk)
+        abort();
+    store_memory_set_hooks(s->memory, &(struct store_memory_hooks){.fault = on_store, .wait = on_wait, .arg = s});
+    return s;
+}
+
+void sim_server_free(struct sim_server *s)
+{
+    if (!s)
+        return;
+    for (int i = 0; i < s->n; i++)
+        if (s->v[i].core)
+            gone(&s->v[i]);
+    store_memory_free(s->memory);
+    spool_memory_free(s->disk);
+    free(s);
+}
+
+void sim_server_start(struct sim_server *s)
+{
+    for (int i = 0; i < s->n; i++) {
+        s->v[i].all = s;
+        if (s->v[i].life.alive)
+            continue;
+        life_begin(s->w, &s->v[i].life);
+        begin(&s->v[i]);
+    }
 }
 
 bool sim_server_take(void *server, const struct front_request *r, front_answer *answer, void *arg)
 {
     struct sim_server *s = server;
+    struct one *o = leader(s);
 
-    if (!s->core)
+    for (int i = 0; i < s->n; i++)
+        if (&s->v[i] != o && s->v[i].core && (!o || world_chance(s->w, OLD_LEADER_ASKED)))
+            o = &s->v[i];
+    if (!o)
         return false;
-    front_call(&s->routes, r, answer, arg);
-    wake_at(s, world_now_us(s->w) + TURN_US);
+    front_call(&o->routes, r, answer, arg);
+    wake_at(o, world_now_us(s->w) + TURN_US);
     return true;
 }
 
 void sim_server_kill(struct sim_server *s, int64_t away_us)
 {
-    if (s->core)
-        die(s, away_us);
+    if (leader(s))
+        die(leader(s), away_us);
 }
 
 void sim_server_kill_in_commit(struct sim_server *s, bool applied, int64_t away_us)
 {
-    s->next_commit = applied ? STORE_UNANSWERED : STORE_LOST;
-    s->away_us = away_us;
+    struct one *o = leader(s);
+
+    if (!o)
+        return;
+    o->next_commit = applied ? STORE_UNANSWERED : STORE_LOST;
+    o->away_us = away_us;
+}
+
+void sim_server_hold(struct sim_server *s, int64_t for_us)
+{
+    if (leader(s))
+        life_hold(s->w, &leader(s)->life, world_now_us(s->w) + for_us);
 }
 
 void sim_server_store_away(struct sim_server *s, int64_t for_us)
 {
-    if (s->core)
-        life_hold(s->w, &s->life, world_now_us(s->w) + for_us);
+    s->store_back_us = world_now_us(s->w) + for_us;
+}
+
+void sim_server_store_full(struct sim_server *s, int64_t for_us)
+{
+    s->store_full_until_us = world_now_us(s->w) + for_us;
+}
+
+void sim_server_store_break(struct sim_server *s)
+{
+    s->break_next = true;
 }
 
 void sim_server_step_clock(struct sim_server *s, int64_t by_us)
@@ -265,7 +379,7 @@ void sim_server_step_clock(struct sim_server *s, int64_t by_us)
 
 struct core *sim_server_core(struct sim_server *s)
 {
-    return s->core;
+    return leader(s) ? leader(s)->core : NULL;
 }
 
 uint64_t sim_server_turns(const struct sim_server *s)

@@ -15,7 +15,6 @@
 
 #define USERS_NAME "alice"
 #define USERS_PROJECTS 3
-#define USERS_QUOTA 6 /* devices of the last project, which may not borrow */
 
 struct book;
 struct users;
@@ -45,5 +44,8 @@ struct users_sum users_sum(const struct users *u);
 /* The number of an acknowledged job, by which the user knows it; 0: not acknowledged. */
 uint64_t users_job(const struct users *u, int i);
 int users_count(const struct users *u);
+
+/* Devices of project "tight", which may not borrow: a few, more where there are many jobs. */
+int users_quota(const struct users *u);
 
 #endif
