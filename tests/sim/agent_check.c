@@ -52,9 +52,7 @@ static struct seen before(const struct agent_check *k, const struct run *run)
 
 static bool failed(const struct rank *r)
 {
-    struct rank_exit e = {.status = r->exit_code, .signal = r->signal, .cause = r->cause};
-
-    return r->state == RANK_EXITED && !exit_well(&e);
+    return r->state == RANK_EXITED && !exit_well(&r->exit);
 }
 
 static void check_run(struct agent_check *k, const struct agent *a, const struct run *run, struct seen *s)

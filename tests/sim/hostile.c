@@ -141,6 +141,7 @@ void hostile_call(struct actor *a, enum http_role role, const char *method, cons
     (void)snprintf(q->what, sizeof(q->what), "%s %s of %s with %.80s", method, target,
                    role == ROLE_AGENT ? a->node : "a hostile user", body ? body : "nothing");
     (void)snprintf(r.who.user, sizeof(r.who.user), "%s", role == ROLE_AGENT ? "agent" : HOSTILE_USER);
+    (void)snprintf(r.who.node, sizeof(r.who.node), "%s", role == ROLE_AGENT ? a->node : "");
     a->h->sum.calls++;
     wire_call(a->h->n, -1, &a->h->life, &r, CALL_MS, heard, q);
 }

@@ -14,7 +14,7 @@ void hostile_agent_hears(struct actor *a, const json_t *assignments)
     a->assigned = json_deep_copy(assignments);
 }
 
-static void enroll(struct actor *a, const char *node)
+static void enroll(struct actor *a, const char *node, enum hostile_due due)
 {
     json_t *slots = json_array(), *doc;
     char *text;
@@ -25,7 +25,7 @@ static void enroll(struct actor *a, const char *node)
     doc = json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:o, s:[]}", "protocol", 2, "node", node, "address", "10.9.9.9",
                     "version", "0", "boot_id", "evil", "incarnation", a->incarnation, "slots", slots, "runs");
     text = json_dumps(doc, JSON_COMPACT);
-    hostile_call(a, ROLE_AGENT, "POST", "/v1/agents/register", text, NULL, HOSTILE_ANY);
+    hostile_call(a, ROLE_AGENT, "POST", "/v1/agents/register", text, NULL, due);
     free(text);
     json_decref(doc);
 }
@@ -92,7 +92,7 @@ static json_t *others_runs(struct hostile *h, size_t n)
     return runs;
 }
 
-/* Lines of jobs that are not there. */
+/* Lines of others' jobs. */
 static json_t *pieces(struct hostile *h)
 {
     static const char *const lines[] = {
@@ -107,7 +107,6 @@ static json_t *pieces(struct hostile *h)
         json_int_t generation;
 
         somebodys(h, job, &generation);
-        (void)snprintf(job, sizeof(job), "j%zu", 1000000 + hostile_draw(h, 1000));
         (void)json_array_append_new(all, json_pack("{s:s, s:I, s:i, s:I, s:s}", "job", job, "generation", generation,
                                                    "rank", (int)hostile_draw(h, 3) - 1, "offset",
                                                    (json_int_t)(hostile_draw(h, 4) ? 0 : 100000), "text",
@@ -144,14 +143,18 @@ static void ask_for_work(struct actor *a)
     hostile_call(a, ROLE_AGENT, "GET", target, NULL, NULL, HOSTILE_SETS);
 }
 
-/* As another node, by an agent of it that is no more, or by none. */
+/* As another node, by an agent of it that is or was, or by none. */
 static void as_another(struct actor *a)
 {
     char name[24], old[40], target[160];
     int births;
 
     agents_draw_name(a->h->agents, hostile_draw(a->h, 1000), name, sizeof(name), &births);
-    (void)snprintf(old, sizeof(old), "%s-%zu", name, births > 2 ? hostile_draw(a->h, (size_t)births - 1) : 0);
+    (void)snprintf(old, sizeof(old), "%s-%zu", name, hostile_draw(a->h, (size_t)births + 1));
+    if (hostile_draw(a->h, 3) == 0) {
+        enroll(a, name, HOSTILE_NO);
+        return;
+    }
     if (hostile_draw(a->h, 2)) {
         send_report(a, name, old, others_runs(a->h, 5), true, HOSTILE_NO);
         return;
@@ -191,7 +194,7 @@ void hostile_agent_acts(struct actor *a)
 {
     switch (hostile_draw(a->h, 12)) {
     case 0:
-        enroll(a, a->node);
+        enroll(a, a->node, HOSTILE_ANY);
         break;
     case 1:
     case 2:
