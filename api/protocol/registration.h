@@ -18,6 +18,7 @@ struct registration {
     char boot_id[PROTOCOL_NODE_MAX];     /* of the machine; "": not told */
     char incarnation[PROTOCOL_NODE_MAX]; /* of the agent's process */
     char succeeds[PROTOCOL_NODE_MAX];    /* that of the process before in the same folder; "": there was none */
+    int64_t seq;                         /* of all that it has sent; 0: not told */
     char address[PROTOCOL_NODE_MAX];     /* where other nodes reach this one */
     char version[PROTOCOL_NODE_MAX];     /* of the program */
     json_t *slots;

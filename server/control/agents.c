@@ -78,6 +78,12 @@ static bool knows_more(const struct core *c, const struct registration *r, uint6
     return *ret_newest >= c->jobs.next && *ret_newest < UINT64_MAX >> 2;
 }
 
+/* Whether a newer registration of the same agent was taken, or this very one: it does not know the runs begun since. */
+static bool is_late(const struct node *n, const struct registration *r)
+{
+    return n && r->seq > 0 && r->seq <= n->seq && strcmp(n->incarnation, r->incarnation) == 0;
+}
+
 /* Whether this agent may have the node's name. Else the call is answered. */
 static bool may_register(struct core *c, struct call *call, const struct registration *r)
 {
@@ -104,6 +110,11 @@ static bool may_register(struct core *c, struct call *call, const struct registr
         }
         c->jobs.next = newest + 1;
         c->counters_changed = true;
+    }
+    if (is_late(n, r)) {
+        call_problem(call, 409, "late-registration",
+                     "a newer registration of this agent of node '%s' was taken before this one came", r->node);
+        return false;
     }
     if (n && is_others(n, r) && c->now.mono_us - n->seen_us < HELD_US) {
         call_problem(call, 409, "node-name-taken",
@@ -154,6 +165,7 @@ static void take_registration(struct core *c, struct call *call, const struct re
     utf8_copy(n->release, sizeof(n->release), r->version);
     utf8_copy(n->boot_id, sizeof(n->boot_id), r->boot_id);
     utf8_copy(n->incarnation, sizeof(n->incarnation), r->incarnation);
+    n->seq = r->seq;
     n->registered = true;
     if (rebooted)
         learn_pardon(c, n, "scheduler");

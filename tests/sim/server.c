@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "server/control/events.h"
 #include "server/control/files.h"
 #include "server/control/readers.h"
 #include "server/control/routes.h"
@@ -42,6 +43,7 @@ struct sim_server {
     struct store_memory *memory;
     struct spool_memory *disk;
     struct spool spool;
+    struct store_mark mark;                     /* as a file outside the store has it (watermark.h) */
     bool break_next;                            /* connection, after a commit */
     int64_t store_back_us, store_full_until_us; /* simulated */
     uint64_t turns, epoch;                      /* the latter: of whoever led last */
@@ -183,6 +185,9 @@ static void turn(void *arg)
         die(o, o->away_us);
         return;
     }
+    s->mark = *store_mark(o->store);
+    s->mark.next_job = o->core->jobs.next;
+    s->mark.next_event = events_next(o->core);
     if (o == leader(s))
         s->after_turn(s->arg, o->core);
     next_us = turn_due_us(o->core) - MONO_BEGIN_US;
@@ -208,6 +213,7 @@ static bool lead(struct one *o)
     struct sim_server *s = o->all;
     struct core_cfg cfg = {.jobs_dir = "/jobs",
                            .run_key = "key",
+                           .marked = s->mark.epoch > 0,
                            .spool = s->spool,
                            .unknown_after_s = 10,
                            .lost_after_s = 30,
@@ -234,8 +240,8 @@ static bool lead(struct one *o)
     o->connection = store_memory_connect(s->memory, &o->backend);
     if (!o->stats || !o->connection)
         abort();
-    opened = store_open(&o->backend, &(struct store_cfg){.force = s->n == 1, .lease_s = STORE_LEASE_S}, &o->store,
-                        &err) == 0;
+    opened = store_open(&o->backend, &(struct store_cfg){.force = s->n == 1, .lease_s = STORE_LEASE_S, .mark = s->mark},
+                        &o->store, &err) == 0;
     if (opened && turn_new(&cfg, o->store, o->stats, &o->core, &err) == 0)
         return true;
     if (now_us(s) < s->store_back_us + 40 * SECOND)

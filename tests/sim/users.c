@@ -260,9 +260,7 @@ static void check_outcome(struct wanted *j, const json_t *event)
 
     if (!json_is_integer(code) || !class_ || strcmp(class_, "node") == 0)
         return;
-    if (!b || b->alive ||
-        (b->words &&
-         (b->code != json_integer_value(code) || b->signal != json_integer_value(json_object_get(outcome, "signal")))))
+    if (!b || b->alive || (b->words && b->code != json_integer_value(code))) /* 128 + n tells the signal, too */
         world_broken(j->u->w, "an event of j%" PRIu64 "-g%" PRIu64 " says that its rank %d ended with %d, and it %s %d",
                      j->id, generation, rank, (int)json_integer_value(code),
                      !b         ? "never ran"

@@ -383,7 +383,8 @@ static json_t *nic_json(const struct nic *nic)
 
 static void send_register(struct agent *a)
 {
-    struct registration r = {.slots = devices_json(&a->devices), .gpus = gpus_json(a), .nic = nic_json(&a->nic)};
+    struct registration r = {
+        .seq = (int64_t)++a->seq, .slots = devices_json(&a->devices), .gpus = gpus_json(a), .nic = nic_json(&a->nic)};
     json_t *doc = NULL;
 
     (void)snprintf(r.node, sizeof(r.node), "%s", a->node);

@@ -85,6 +85,25 @@ static void a_run_that_its_agent_does_not_know_any_more_is_over(void **state)
                            "its node was started again"));
 }
 
+/* The network delivers a registration once more: runs that have begun since are not in it, and go on. */
+static void a_registration_that_comes_late_ends_no_run(void **state)
+{
+    struct scene *s = *state;
+    uint64_t job;
+
+    assert_int_equal(register_as(s, "n1", 1, json_pack("{s:i}", "seq", 3)), 200);
+    job = scene_submit(s, ONE);
+    scene_report_all(s, job, "running", 0);
+    for (int again = 0; again < 2; again++) {
+        assert_int_equal(register_as(s, "n1", 1, json_pack("{s:i}", "seq", 3)), 409);
+        assert_int_equal(register_as(s, "n1", 1, json_pack("{s:i}", "seq", 2)), 409);
+        assert_int_equal(scene_entry(s, job)->job.state, JOB_RUNNING);
+        scene_restart(s);
+    }
+    assert_int_equal(register_as(s, "n1", 1, json_pack("{s:i}", "seq", 9)), 200);
+    assert_int_equal(scene_entry(s, job)->job.restarts_node, 1);
+}
+
 static void a_run_on_a_slot_that_is_not_offered_any_more_is_over(void **state)
 {
     struct scene *s = *state;
@@ -180,6 +199,7 @@ int main(void)
         TEST(what_cannot_be_a_node_is_refused_and_nothing_changes),
         TEST(a_name_is_one_agents_until_that_is_silent),
         TEST(a_run_that_its_agent_does_not_know_any_more_is_over),
+        TEST(a_registration_that_comes_late_ends_no_run),
         TEST(a_run_on_a_slot_that_is_not_offered_any_more_is_over),
         TEST(a_reboot_takes_slow_devices_to_be_well),
         TEST(a_node_that_is_silent_is_unknown_then_lost_then_forgotten),
