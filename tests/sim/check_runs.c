@@ -82,7 +82,7 @@ static void see_nodes(struct check_runs *k, const struct core *c)
     }
 }
 
-/* Whether the server's knowledge of the rank's node was never in doubt while the run was live; its agent does not lie. */
+/* Whether the rank's agent does not lie, and the server was never in doubt about its node while the run was live. */
 static bool is_sure(struct check_runs *k, const struct core *c, const struct run_seen *s, size_t i)
 {
     return strncmp(s->ranks[i].node, HOSTILE_NODE, strlen(HOSTILE_NODE)) != 0 &&
