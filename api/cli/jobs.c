@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "api/cli/cli.h"
 #include "base/buf.h"
@@ -345,6 +346,83 @@ int jobs_act(struct cli *c)
                       strcmp(c->cmd->name, "cancel") == 0   ? "cancelling"
                       : strcmp(c->cmd->name, "resume") == 0 ? "resuming"
                                                             : "suspending");
+}
+
+/* The jobs that a selector names, page by page; new. dry_run: nothing is done to them. */
+static int cancel_selected(struct cli *c, json_t *selector, bool dry_run, json_t **ret)
+{
+    json_t *all = json_array();
+    char cursor[32] = "";
+
+    do {
+        json_auto_t *page = NULL;
+        json_auto_t *body =
+            json_pack("{s:O, s:b, s:s*}", "selector", selector, "dry_run", dry_run, "cursor", *cursor ? cursor : NULL);
+        int r = cli_call(c, "POST", "/v1/jobs:cancel", body, NULL, &page);
+
+        if (r) {
+            json_decref(all);
+            return r;
+        }
+        (void)json_array_extend(all, json_object_get(page, "jobs"));
+        (void)snprintf(cursor, sizeof(cursor), "%s", cli_str(page, "next_cursor"));
+    } while (*cursor);
+    *ret = all;
+    return 0;
+}
+
+/* Whether the person at the terminal agrees. */
+static int ask(const json_t *jobs)
+{
+    char answer[16] = "";
+
+    if (!isatty(STDIN_FILENO))
+        return cli_fail(CLI_USAGE, "%zu jobs would be cancelled; --yes does it, --dry-run shows them",
+                        json_array_size(jobs));
+    (void)fprintf(stderr, "cancel %zu jobs? [y/N] ", json_array_size(jobs));
+    if (!fgets(answer, sizeof(answer), stdin) || (answer[0] != 'y' && answer[0] != 'Y'))
+        return cli_fail(CLI_FAILED, "nothing is cancelled");
+    return 0;
+}
+
+static int cancel_by_options(struct cli *c, json_t *selector)
+{
+    json_auto_t *jobs = NULL;
+    const json_t *job;
+    size_t i;
+
+    if (!cli_option(c, "yes") || cli_option(c, "dry-run"))
+        TRY(cancel_selected(c, selector, true, &jobs));
+    if (!cli_option(c, "dry-run") && !cli_option(c, "yes") && json_array_size(jobs) > 0)
+        TRY(ask(jobs));
+    if (!cli_option(c, "dry-run")) {
+        json_decref(jobs);
+        jobs = NULL;
+        TRY(cancel_selected(c, selector, false, &jobs));
+    }
+    if (c->json)
+        return cli_print_json_new(json_pack("{s:O}", "jobs", jobs));
+    json_array_foreach (jobs, i, job) {
+        (void)printf("%s %s\n", cli_option(c, "dry-run") ? "would cancel" : "cancelling", cli_str(job, "id"));
+    }
+    if (json_array_size(jobs) == 0)
+        (void)fprintf(stderr, "no such jobs\n");
+    return 0;
+}
+
+int jobs_cancel(struct cli *c)
+{
+    json_auto_t *selector = json_object();
+
+    for (size_t i = 0; i < sizeof(selectors) / sizeof(selectors[0]); i++)
+        if (cli_option(c, selectors[i]) &&
+            json_object_set_new(selector, selectors[i], json_string(cli_option(c, selectors[i]))) < 0)
+            return cli_fail(CLI_USAGE, "--%s is not UTF-8", selectors[i]);
+    if ((c->n > 0) == (json_object_size(selector) > 0))
+        return cli_fail(CLI_USAGE, "want jobs, or options that select some, such as --user or --state; not both");
+    if (c->n == 0)
+        return cancel_by_options(c, selector);
+    return cli_option(c, "dry-run") ? cli_fail(CLI_USAGE, "--dry-run is for jobs that options select") : jobs_act(c);
 }
 
 int jobs_checkpoint_now(struct cli *c)

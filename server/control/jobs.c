@@ -414,6 +414,14 @@ static bool read_patch(struct call *call, const struct job *j, struct job_cause 
     return true;
 }
 
+/* Whether If-Match names this version: by "7", or by the tag of an answer that showed it, "7-1f3a". */
+static bool is_version(const char *match, const char *etag)
+{
+    size_t n = strlen(etag) - 1;
+
+    return strncmp(match, etag, n) == 0 && (match[n] == '"' || match[n] == '-');
+}
+
 void jobs_patch(struct core *c, struct call *call)
 {
     const char *match = http_header(call->req, "If-Match");
@@ -427,7 +435,7 @@ void jobs_patch(struct core *c, struct call *call)
         return;
     (void)snprintf(actor, sizeof(actor), "user:%s", http_identity(call->req)->user);
     (void)snprintf(etag, sizeof(etag), "\"%llu\"", (unsigned long long)f.job->version);
-    if (match && strcmp(match, "*") != 0 && strcmp(match, etag) != 0) {
+    if (match && strcmp(match, "*") != 0 && !is_version(match, etag)) {
         call_problem(call, 412, "changed-meanwhile", "the job is at version %s, not at %s; read it again", etag, match);
     } else if (!f.entry) {
         call_problem(call, 409, "wrong-state", "job 'j%llu' has ended and cannot be changed",

@@ -13,6 +13,7 @@
 #include "server/cluster/stragglers.h"
 #include "server/control/agents.h"
 #include "server/control/audit.h"
+#include "server/control/bulk.h"
 #include "server/control/enroll.h"
 #include "server/control/events.h"
 #include "server/control/files.h"
@@ -110,6 +111,7 @@ PLAIN(salvage_retry)
 PLAIN(salvage_drop)
 RUN(jobs_submit)
 RUN(jobs_patch)
+RUN(bulk_cancel)
 RUN(projects_put)
 RUN(projects_put_member)
 RUN(tokens_create)
@@ -174,6 +176,11 @@ static void on_jobs_patch(void *arg, struct http_req *req)
 static void on_projects_put(void *arg, struct http_req *req)
 {
     post_object(arg, req, run_projects_put);
+}
+
+static void on_bulk_cancel(void *arg, struct http_req *req)
+{
+    post_object(arg, req, run_bulk_cancel);
 }
 
 static void on_projects_put_member(void *arg, struct http_req *req)
@@ -434,6 +441,7 @@ static void on_metrics(void *arg, struct http_req *req)
 const struct http_route routes_table[] = {
     {"POST", "/v1/jobs", ROLE_USER, on_jobs_submit, 0, queries_submit},
     {"GET", "/v1/jobs", ROLE_VIEWER, on_listing_jobs, 0, queries_jobs},
+    {"POST", "/v1/jobs:cancel", ROLE_USER, on_bulk_cancel, 0, NULL},
     {"GET", "/v1/jobs/{id}", ROLE_VIEWER, on_jobs_get, 0, NULL},
     {"PATCH", "/v1/jobs/{id}", ROLE_USER, on_jobs_patch, 0, NULL},
     {"POST", "/v1/jobs/{id}/cancel", ROLE_USER, on_jobs_action, 0, NULL},

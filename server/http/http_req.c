@@ -1,11 +1,13 @@
 #include "server/http/http_req.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
+#include "base/hash.h"
 #include "server/http/http_priv.h"
 
 const char *http_path(const struct http_req *r)
@@ -185,6 +187,23 @@ bool http_gone(struct http_req *r)
     return gone;
 }
 
+/* The tag of an answer: what its handler says of the version, and what tells one content from another. True: the client
+ * has it already. */
+static bool tag(struct http_req *r, const char *text)
+{
+    const char *known = http_header(r, "If-None-Match"), *version = "";
+    char etag[64];
+
+    for (size_t i = 0; i < r->n_out_headers; i++)
+        if (strcasecmp(r->out_headers[i].name, "ETag") == 0)
+            version = r->out_headers[i].value;
+    version += *version == '"';
+    (void)snprintf(etag, sizeof(etag), "\"%.*s%s%016llx\"", (int)strcspn(version, "\""), version, *version ? "-" : "",
+                   (unsigned long long)hash_xxh3(text, strlen(text)));
+    http_set_header(r, "ETag", etag);
+    return known && http_etag_match(known, etag);
+}
+
 void http_reply_new(struct http_req *r, int status, json_t *body)
 {
     char *text = NULL;
@@ -196,6 +215,11 @@ void http_reply_new(struct http_req *r, int status, json_t *body)
             http_problem(r, 503, "out-of-memory", "no memory for the answer; try again");
             return;
         }
+    }
+    if (text && status == 200 && (strcmp(r->method, "GET") == 0 || r->is_head) && tag(r, text)) {
+        free(text);
+        text = NULL;
+        status = 304;
     }
     answer_take(r, status, "application/json", text, text ? strlen(text) : 0);
 }

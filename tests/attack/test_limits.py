@@ -159,3 +159,46 @@ def test_a_token_and_an_address_without_one_are_told_to_come_less_often(tmp_path
         assert 'muster_rate_limited_total{by="token"} 0' not in metrics
         assert 'muster_rate_limited_total{by="token"} ' in metrics
     assert not cluster.leftovers()
+
+
+def test_jobs_are_cancelled_by_a_selector_within_the_callers_rights(cluster):
+    carl, dora = token(cluster, "carl"), token(cluster, "dora")
+    spec = dict(specs.command("x", name="sweep"), labels={"team": "nlp"})
+    own = [cluster.api("POST", "/v1/jobs", dict(spec, priority=10 + i), token=carl)["id"] for i in range(3)]
+    plain = cluster.api("POST", "/v1/jobs", specs.command("x"), token=carl)["id"]
+    other = cluster.api("POST", "/v1/jobs", spec, token=dora)["id"]
+
+    def cancel(selector, dry_run=False, **more):
+        return cluster.api("POST", "/v1/jobs:cancel", {"selector": selector, "dry_run": dry_run}, **more)
+    for bad in ({}, {"who": "x"}, {"state": "odd"}, {"label": "x"}, {"user": 3}):
+        assert cluster.request("POST", "/v1/jobs:cancel", {"selector": bad}, token=carl)[0] == 422, bad
+    assert [j["id"] for j in cancel({"label": "team=nlp"}, True, token=carl)["jobs"]] == own[::-1]
+    assert cluster.api("GET", f"/v1/jobs/{own[0]}", token=carl)["state"] == "queued"
+    assert cancel({"user": "dora"}, token=carl)["jobs"] == []
+    assert {j["state"] for j in cancel({"label": "team=nlp", "name": "swe"}, token=carl)["jobs"]} == {"cancelled"}
+    assert cluster.api("GET", f"/v1/jobs/{other}", token=dora)["state"] == "queued"
+    assert cluster.muster("cancel", "--user", "carl", "--state", "queued").returncode == 2  # nobody to ask
+    shown = cluster.muster("cancel", "--user", "carl", "--state", "queued", "--dry-run", check=True).stdout
+    assert shown == f"would cancel {plain}\n"
+    assert cluster.muster("cancel", "--user", "carl", "--state", "queued", "--yes", check=True).stdout == \
+        f"cancelling {plain}\n"
+    assert cluster.muster("cancel", plain, "--user", "carl").returncode == 2
+    cancel({"user": "dora"})
+    assert cluster.api("GET", f"/v1/jobs/{other}", token=dora)["state"] == "cancelled"
+
+
+def test_what_the_client_has_already_is_answered_304(cluster):
+    job = cluster.submit(specs.command("x"))["id"]
+    headers = {"Authorization": f"Bearer {cluster.token()}"}
+    for path in (f"/v1/jobs/{job}", "/v1/jobs?fields=id,state", "/v1/projects"):
+        first = cluster.session.get(cluster.url + path, headers=headers, timeout=PATIENCE_S)
+        known = dict(headers, **{"If-None-Match": first.headers["ETag"]})
+        again = cluster.session.get(cluster.url + path, headers=known, timeout=PATIENCE_S)
+        assert (again.status_code, again.content, again.headers["ETag"]) == (304, b"", first.headers["ETag"])
+    tag = cluster.session.get(f"{cluster.url}/v1/jobs/{job}", headers=headers, timeout=PATIENCE_S).headers["ETag"]
+    cluster.api("PATCH", f"/v1/jobs/{job}", {"priority": 7}, headers={"If-Match": tag})
+    assert cluster.request("PATCH", f"/v1/jobs/{job}", {"priority": 8}, headers={"If-Match": tag})[0] == 412
+    changed = cluster.session.get(f"{cluster.url}/v1/jobs/{job}", headers=dict(headers, **{"If-None-Match": tag}),
+                                  timeout=PATIENCE_S)
+    assert changed.status_code == 200 and changed.json()["priority"] == 7
+    cluster.action(job, "cancel")
