@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,12 +23,14 @@
 #include "server/control/audit_file.h"
 #include "server/control/events.h"
 #include "server/control/routes.h"
+#include "server/control/standby.h"
 #include "server/control/turn.h"
 #include "server/store/redis.h"
 #include "server/store/spool_disk.h"
 #include "server/store/watermark.h"
 
 #define FILES_WANTED 65536
+#define STANDBY_MS 100         /* between two looks at who leads */
 #define FILES_OWN 512          /* that are no connections */
 #define CONNECTIONS_MOST 16384 /* of each node two or three: what waits for orders, reports, keys of a rendezvous */
 #define LAS_US 14400000000     /* device time after which the policy las puts a job into its second queue */
@@ -42,7 +45,8 @@ struct settings {
     const char *audit_file;
     int audit_keep_s;
     uint64_t keep_ended_bytes, user_bytes, audit_bytes, min_free, job_logs;
-    bool insecure, accept_loss;
+    const char *advertise;
+    bool insecure, accept_loss, standby;
 };
 
 struct server { /* all that runs */
@@ -53,7 +57,9 @@ struct server { /* all that runs */
     struct audit_file *audit_file;
     struct store *store;
     struct watermark *watermark;
-    bool marked; /* there was one */
+    struct standby *standby;
+    char url[STORE_ADVERTISE_MAX]; /* where others reach this server */
+    bool marked;                   /* there was one */
     struct stats *stats;
     struct auth *auth;
     struct core *core;
@@ -87,6 +93,11 @@ static const struct option_row rows[] = {
      AT(redis)},
     {"accept-loss", 0, NULL, "start although the store lacks what was acknowledged; the log names what is lost",
      OPTION_FLAG, AT(accept_loss)},
+    {"standby", 0, NULL,
+     "with --redis: while another musterd leads, wait and send its callers there, and take over when it falls silent",
+     OPTION_FLAG, AT(standby)},
+    {"advertise", 0, "URL", "where others reach this server, told by those that stand by (default what it listens on)",
+     OPTION_TEXT, AT(advertise)},
     {"lease", 0, "S", "seconds after which another musterd may take over that Redis from one that is silent",
      SECONDS(STORE_LEASE_MIN_S, STORE_LEASE_MAX_S, OPTION_DEFAULT(STORE_LEASE_S)), AT(lease_s)},
     {"unknown-after", 0, "S", "seconds of silence after which a node gets no new work", SECONDS(1, DAY, "30"),
@@ -209,7 +220,7 @@ static int lock_state(struct server *s, struct merr *err)
     return 0;
 }
 
-static int write_server_json(const struct settings *o, const struct server *s, struct merr *err)
+static int write_server_json(const struct settings *o, const struct server *s, int port, struct merr *err)
 {
     const char *host = strcmp(o->bind, "0.0.0.0") == 0 || strcmp(o->bind, "::") == 0 ? "127.0.0.1" : o->bind;
     char path[4200], text[512];
@@ -217,7 +228,7 @@ static int write_server_json(const struct settings *o, const struct server *s, s
 
     (void)snprintf(path, sizeof(path), "%s/server.json", s->state);
     n = snprintf(text, sizeof(text), "{\"url\": \"%s://%s%s%s:%d\", \"pid\": %d}\n", o->tls_cert ? "https" : "http",
-                 strchr(host, ':') ? "[" : "", host, strchr(host, ':') ? "]" : "", http_port(s->http), (int)getpid());
+                 strchr(host, ':') ? "[" : "", host, strchr(host, ':') ? "]" : "", port, (int)getpid());
     return io_write_file(path, text, (size_t)n, 0644, err);
 }
 
@@ -229,7 +240,11 @@ static bool agents_share(const struct settings *o)
 /* The store, unless it lacks what its watermark says. */
 static int open_store(const struct settings *o, struct server *s, struct merr *err)
 {
-    struct store_cfg cfg = {.force = !o->redis, .lease_s = o->lease_s, .accept_loss = o->accept_loss};
+    struct store_cfg cfg = {.force = !o->redis,
+                            .lease_s = o->lease_s,
+                            .accept_loss = o->accept_loss,
+                            .at_once = o->standby,
+                            .advertise = s->url};
     struct store_backend backend = redis_backend(s->redis);
     char path[4200];
     int r;
@@ -238,6 +253,73 @@ static int open_store(const struct settings *o, struct server *s, struct merr *e
     r = watermark_open(path, &s->watermark, &cfg.mark, err);
     s->marked = cfg.mark.epoch > 0;
     return r < 0 ? r : store_open(&backend, &cfg, &s->store, err);
+}
+
+/* Where this server is reached: as it was told, else where it listens, on a port that is known. */
+static int set_url(const struct settings *o, struct server *s, int port, struct merr *err)
+{
+    bool any = strcmp(o->bind, "0.0.0.0") == 0 || strcmp(o->bind, "::") == 0, v6 = strchr(o->bind, ':') != NULL;
+    int n = 0;
+
+    if (o->advertise)
+        n = snprintf(s->url, sizeof(s->url), "%.*s", (int)strcspn(o->advertise, " \t\r\n"), o->advertise);
+    else if (!any && port > 0)
+        n = snprintf(s->url, sizeof(s->url), "http%s://%s%s%s:%d", o->tls_cert ? "s" : "", v6 ? "[" : "", o->bind,
+                     v6 ? "]" : "", port);
+    if (n >= (int)sizeof(s->url) || (o->advertise && (o->advertise[n] || strncmp(s->url, "http", 4) != 0)))
+        return merr_set(err, -EINVAL, "--advertise '%.64s' is no address; want http://HOST:PORT or https://HOST:PORT",
+                        o->advertise ? o->advertise : "");
+    while (n > 0 && s->url[n - 1] == '/')
+        s->url[--n] = '\0';
+    return 0;
+}
+
+/* Lead as soon as nobody else does. 0; -EAGAIN: somebody does. */
+static int try_to_lead(const struct settings *o, struct server *s, struct merr *err)
+{
+    struct store_backend backend = redis_backend(s->redis);
+    char leader[STORE_ADVERTISE_MAX] = "";
+    bool leads = true;
+    int r;
+
+    if (store_leader(&backend, &leads, leader) == 0)
+        standby_set_leader(s->standby, leader);
+    if (leads)
+        return -EAGAIN;
+    r = open_store(o, s, err);
+    if (r != -EBUSY)
+        return r;
+    watermark_close(s->watermark); /* another one was faster */
+    s->watermark = NULL;
+    return -EAGAIN;
+}
+
+/* Wait for the lead, and answer meanwhile. *ret_port: where. -ECANCELED: a signal came first. */
+static int stand_by(const struct settings *o, struct server *s, const struct http_cfg *http, int signals, int *ret_port,
+                    struct merr *err)
+{
+    struct pollfd p = {.fd = signals, .events = POLLIN};
+    struct signalfd_siginfo info;
+    int r = standby_start(http, &s->standby, err);
+
+    if (r < 0)
+        return r;
+    *ret_port = standby_port(s->standby);
+    r = set_url(o, s, *ret_port, err);
+    if (r == 0)
+        r = write_server_json(o, s, *ret_port, err);
+    if (r < 0)
+        return r;
+    log_info("standing by on %s port %d", o->bind, *ret_port);
+    for (r = -EAGAIN; r == -EAGAIN;) {
+        r = try_to_lead(o, s, err);
+        if (r == -EAGAIN && poll(&p, 1, STANDBY_MS) > 0 && read(signals, &info, sizeof(info)) == sizeof(info) &&
+            info.ssi_signo != SIGHUP)
+            r = -ECANCELED;
+    }
+    standby_stop(s->standby);
+    s->standby = NULL;
+    return r;
 }
 
 static int start_core(const struct settings *o, struct server *s, struct merr *err)
@@ -266,12 +348,7 @@ static int start_core(const struct settings *o, struct server *s, struct merr *e
                            .clock = clock_real(),
                            .fatal = fatal};
 
-    (void)snprintf(folder, sizeof(folder), "%s/redis", s->state);
-    r = redis_start(folder, o->redis, &s->redis, err);
-    if (r == 0)
-        r = open_store(o, s, err);
-    if (r == 0)
-        r = watermark_start(s->watermark, err);
+    r = watermark_start(s->watermark, err);
     (void)snprintf(folder, sizeof(folder), "%s/spool", s->state);
     if (r == 0)
         r = spool_disk_open(
@@ -312,7 +389,23 @@ static int raise_limits(void)
     return lim.rlim_cur - FILES_OWN < CONNECTIONS_MOST ? (int)lim.rlim_cur - FILES_OWN : CONNECTIONS_MOST;
 }
 
-static int start(const struct settings *o, struct server *s, struct merr *err)
+static int start_store(const struct settings *o, struct server *s, struct http_cfg *http, int signals, struct merr *err)
+{
+    char folder[4200];
+    int r;
+
+    (void)snprintf(folder, sizeof(folder), "%s/redis", s->state);
+    r = set_url(o, s, o->port, err);
+    if (r == 0 && o->standby && !o->redis)
+        r = merr_set(err, -EINVAL, "--standby takes over a Redis from another musterd: name it with --redis URL");
+    if (r == 0)
+        r = redis_start(folder, o->redis, &s->redis, err);
+    if (r < 0)
+        return r;
+    return o->standby ? stand_by(o, s, http, signals, &http->port, err) : open_store(o, s, err);
+}
+
+static int start(const struct settings *o, struct server *s, int signals, struct merr *err)
 {
     struct http_cfg http = {.bind = o->bind,
                             .port = o->port,
@@ -333,22 +426,25 @@ static int start(const struct settings *o, struct server *s, struct merr *err)
     if (r == 0)
         r = lock_state(s, err);
     if (r == 0)
+        r = start_store(o, s, &http, signals, err);
+    if (r == 0)
         r = start_core(o, s, err);
     if (r < 0)
         return r;
     s->arg = (struct routes_arg){.core = s->core, .auth = s->auth, .store = s->store, .stats = s->stats};
     r = http_start(&http, &s->http, err);
-    return r < 0 ? r : write_server_json(o, s, err);
+    return r < 0 ? r : write_server_json(o, s, http_port(s->http), err);
 }
 
 static void stop(struct server *s)
 {
     char path[4200];
 
-    if (s->http) {
+    if (s->http || s->standby) {
         (void)snprintf(path, sizeof(path), "%s/server.json", s->state);
         (void)unlink(path);
     }
+    standby_stop(s->standby);
     turn_stop(s->core);
     if (s->http)
         http_stop(s->http);
@@ -399,15 +495,15 @@ int main(int argc, char **argv)
     (void)signal(SIGPIPE, SIG_IGN);
     (void)pthread_sigmask(SIG_BLOCK, &wanted, NULL); /* before any thread, so that all have it */
     fd = signalfd(-1, &wanted, SFD_CLOEXEC);
-    r = fd < 0 ? merr_errno(&err, -errno, "cannot take signals") : start(&o, &s, &err);
+    r = fd < 0 ? merr_errno(&err, -errno, "cannot take signals") : start(&o, &s, fd, &err);
     if (r == 0) {
         log_info("listening on %s port %d, state in '%s'", o.bind, http_port(s.http), s.state);
         wait_for_signal(fd, &s);
         log_info("stopping");
-    } else {
+    } else if (r != -ECANCELED) {
         log_error("%s", err.text);
     }
     stop(&s);
     io_close(&fd);
-    return r == 0 ? 0 : 1;
+    return r == 0 || r == -ECANCELED ? 0 : 1;
 }

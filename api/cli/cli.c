@@ -15,7 +15,8 @@ static const char *const formats[] = {"json", NULL};
 const struct option_row cli_common[] = {
     {"output", 'o', "json", "print one JSON document", .kind = OPTION_WORD, .words = formats},
     {"server", 0, "URL",
-     "the server (else MUSTER_SERVER, else the one of the state folder); a certificate "
+     "the server, or several that take over from each other, with commas between (else MUSTER_SERVER, else the one of "
+     "the state folder); a certificate "
      "of your own for https://: MUSTER_CACERT=FILE",
      OPTION_TEXT, .env = "MUSTER_SERVER", .at = OPTION_AT(struct cli, server)},
     {"token", 0, "TOKEN", "who you are (else MUSTER_TOKEN, else the state folder's)", OPTION_TEXT,

@@ -32,6 +32,9 @@ struct under_way { /* a call */
     calls_done *done;
     void *arg;
     long status; /* of the answer, once its body begins */
+    char *path;
+    size_t server; /* that it goes to */
+    int hops;      /* times that it went on to another */
     bool full, ended_by_reader;
     char why[CURL_ERROR_SIZE];
     struct under_way *next;
@@ -39,7 +42,8 @@ struct under_way { /* a call */
 
 struct calls {
     CURLM *multi;
-    char *url, *token, *token_file, *ca_file;
+    char *url[CALLS_SERVERS_MAX], *token, *token_file, *ca_file;
+    size_t n_urls, current; /* current: the one that answered last */
     bool proxies;
     struct under_way *first;
 };
@@ -51,6 +55,24 @@ static int check_url(const char *url, struct merr *err)
     return 0;
 }
 
+/* The servers of a list, each without a slash at its end. */
+static int take_urls(struct calls *h, const char *list, struct merr *err)
+{
+    for (size_t len; *list || h->n_urls == 0; list += len + (list[len] == ',')) {
+        size_t end = len = strcspn(list, ",");
+
+        while (end > 0 && list[end - 1] == '/')
+            end--;
+        if (h->n_urls == CALLS_SERVERS_MAX)
+            return merr_set(err, -EINVAL, "more than %d servers are named", CALLS_SERVERS_MAX);
+        h->url[h->n_urls] = strndup(list, end);
+        if (!h->url[h->n_urls])
+            return merr_set(err, -ENOMEM, "no memory for calls");
+        TRY(check_url(h->url[h->n_urls++], err));
+    }
+    return 0;
+}
+
 static bool copy_text(const char *text, char **ret)
 {
     *ret = text ? strdup(text) : NULL;
@@ -59,18 +81,18 @@ static bool copy_text(const char *text, char **ret)
 
 int calls_new(const struct calls_cfg *cfg, struct calls **ret, struct merr *err)
 {
-    struct calls *h;
-    size_t len = strlen(cfg->url);
+    struct calls *h = calloc(1, sizeof(*h));
+    int r;
 
-    TRY(check_url(cfg->url, err));
-    while (len && cfg->url[len - 1] == '/')
-        len--;
-    h = calloc(1, sizeof(*h));
     if (!h || curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK || !(h->multi = curl_multi_init()) ||
-        !(h->url = strndup(cfg->url, len)) || !copy_text(cfg->token, &h->token) ||
-        !copy_text(cfg->token_file, &h->token_file) || !copy_text(cfg->ca_file, &h->ca_file)) {
+        !copy_text(cfg->token, &h->token) || !copy_text(cfg->token_file, &h->token_file) ||
+        !copy_text(cfg->ca_file, &h->ca_file))
+        r = merr_set(err, -ENOMEM, "no memory for calls");
+    else
+        r = take_urls(h, cfg->url, err);
+    if (r < 0) {
         calls_free(h);
-        return merr_set(err, -ENOMEM, "no memory for calls");
+        return r;
     }
     h->proxies = cfg->proxies;
     *ret = h;
@@ -92,6 +114,7 @@ static void call_free(struct under_way *c)
     }
     curl_slist_free_all(c->headers);
     free(c->body);
+    free(c->path);
     buf_clear(&c->answer);
     free(c);
 }
@@ -111,7 +134,8 @@ void calls_free(struct calls *h)
     calls_drop(h);
     if (h->multi)
         (void)curl_multi_cleanup(h->multi);
-    free(h->url);
+    for (size_t i = 0; i < h->n_urls; i++)
+        free(h->url[i]);
     free(h->token);
     free(h->token_file);
     free(h->ca_file);
@@ -192,16 +216,26 @@ static int add_headers(struct under_way *c, const struct call *call, struct merr
     return add_header(c, "Expect:", err);
 }
 
-static int set_options(struct under_way *c, const struct call *call, struct merr *err)
+/* Let the call go to a server. */
+static bool set_server(struct under_way *c, size_t server)
 {
-    CURL *e = c->easy;
     char *url;
     CURLcode r;
 
-    if (asprintf(&url, "%s%s", c->owner->url, call->path) < 0)
-        return merr_set(err, -ENOMEM, "no memory for a call");
-    r = curl_easy_setopt(e, CURLOPT_URL, url);
+    c->server = server;
+    if (asprintf(&url, "%s%s", c->owner->url[server], c->path) < 0)
+        return false;
+    r = curl_easy_setopt(c->easy, CURLOPT_URL, url);
     free(url);
+    return r == CURLE_OK;
+}
+
+static int set_options(struct under_way *c, const struct call *call, struct merr *err)
+{
+    CURL *e = c->easy;
+
+    if (!set_server(c, c->owner->current))
+        return merr_set(err, -ENOMEM, "no memory for a call");
     curl_easy_setopt(e, CURLOPT_CUSTOMREQUEST, call->method);
     curl_easy_setopt(e, CURLOPT_HTTPHEADER, c->headers);
     if (c->body) {
@@ -229,7 +263,7 @@ static int set_options(struct under_way *c, const struct call *call, struct merr
     curl_easy_setopt(e, CURLOPT_OPENSOCKETFUNCTION, open_socket);
     if (c->owner->ca_file)
         curl_easy_setopt(e, CURLOPT_CAINFO, c->owner->ca_file);
-    return r == CURLE_OK ? 0 : merr_set(err, -ENOMEM, "no memory for a call");
+    return 0;
 }
 
 int calls_begin(struct calls *h, const struct call *call, struct merr *err)
@@ -246,8 +280,9 @@ int calls_begin(struct calls *h, const struct call *call, struct merr *err)
     buf_init(&c->answer, CALLS_ANSWER_MAX);
     c->easy = curl_easy_init();
     c->body = call->body ? malloc(call->len + 1) : NULL;
-    r = !c->easy || (call->body && !c->body) ? merr_set(err, -ENOMEM, "no memory for a call")
-                                             : add_headers(c, call, err);
+    c->path = strdup(call->path);
+    r = !c->easy || !c->path || (call->body && !c->body) ? merr_set(err, -ENOMEM, "no memory for a call")
+                                                         : add_headers(c, call, err);
     if (r < 0)
         goto fail;
     if (call->body)
@@ -291,12 +326,64 @@ static int code_of(const struct under_way *c, CURLcode result)
     }
 }
 
+/* Which server an answer sends the call on to; n_urls: none of ours. */
+static size_t sent_to(const struct under_way *c)
+{
+    const struct calls *h = c->owner;
+    char *to = NULL;
+    size_t i = 0, len;
+
+    (void)curl_easy_getinfo(c->easy, CURLINFO_REDIRECT_URL, &to);
+    for (; i < h->n_urls; i++) {
+        len = strlen(h->url[i]);
+        if (to && strncmp(to, h->url[i], len) == 0 && (to[len] == '/' || !to[len]))
+            break;
+    }
+    return i;
+}
+
+/* Whether a call that ended so goes on to another server, for nothing came of it: it was not sent at all, or was sent
+ * on, or the server stands by. */
+static bool go_on(struct under_way *c, CURLcode result)
+{
+    struct calls *h = c->owner;
+    size_t next = (c->server + 1) % h->n_urls, to = h->n_urls;
+    bool unsent = result == CURLE_COULDNT_CONNECT || result == CURLE_COULDNT_RESOLVE_HOST;
+    long status = 0;
+    char *url = NULL;
+
+    if (result == CURLE_OK)
+        (void)curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &status);
+    if (status == 307 && (to = sent_to(c)) < h->n_urls)
+        next = to;
+    if (status == 307 && to == h->n_urls) {
+        (void)curl_easy_getinfo(c->easy, CURLINFO_REDIRECT_URL, &url);
+        (void)snprintf(c->why, sizeof(c->why), "'%s' sends calls on to '%.100s', which is none of the servers named",
+                       h->url[c->server], url ? url : "");
+    }
+    if (result == CURLE_OK && status != 307 && status != 503)
+        h->current = c->server;
+    else if (h->current == c->server)
+        h->current = next; /* where a later try goes */
+    if ((!unsent && to == h->n_urls) || next == c->server || c->hops >= (int)h->n_urls * 2)
+        return false;
+    c->hops++;
+    c->status = 0;
+    buf_reset(&c->answer);
+    (void)curl_multi_remove_handle(h->multi, c->easy);
+    return set_server(c, next) && curl_multi_add_handle(h->multi, c->easy) == CURLM_OK;
+}
+
 static void finish(struct under_way *c, CURLcode result)
 {
     long status = 0;
 
-    if (result == CURLE_OK) {
-        (void)curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &status);
+    if (go_on(c, result))
+        return;
+    (void)curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &status);
+    if (result == CURLE_OK && status == 307) {
+        c->done(c->arg, -EHOSTUNREACH, "", 0, c->why);
+    } else if (result == CURLE_OK) {
         c->done(c->arg, (int)status, buf_text(&c->answer), c->answer.len, "");
     } else {
         c->done(c->arg, code_of(c, result), "", 0, *c->why ? c->why : curl_easy_strerror(result));
@@ -345,12 +432,13 @@ int calls_local_address(const char *url, char *ret, size_t size, struct merr *er
     IO_CLOSE_AUTO int fd = -1;
     char *host = NULL, *port = NULL;
     CURLU *u = curl_url();
-    int r = check_url(url, err);
+    char *first = strndup(url, strcspn(url, ","));
+    int r = first ? check_url(first, err) : merr_set(err, -ENOMEM, "no memory for an address");
 
     if (r < 0)
         goto done;
     r = -EINVAL;
-    if (!u || curl_url_set(u, CURLUPART_URL, url, 0) != CURLUE_OK ||
+    if (!u || curl_url_set(u, CURLUPART_URL, first, 0) != CURLUE_OK ||
         curl_url_get(u, CURLUPART_HOST, &host, 0) != CURLUE_OK ||
         curl_url_get(u, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT) != CURLUE_OK) {
         merr_set(err, r, "'%s' is no server", url);
@@ -379,5 +467,6 @@ done:
     curl_free(host);
     curl_free(port);
     curl_url_cleanup(u);
+    free(first);
     return r;
 }

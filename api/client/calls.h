@@ -1,5 +1,8 @@
 /* calls - HTTP calls to a Muster server: several at once, without a thread, over connections that are kept
  *
+ * Of several servers one leads. A call goes to the one that answered last. Where that cannot be reached, or sends the
+ * call on to another by 307, the same call goes to that other one, if it is one of the servers given: so the token is
+ * never sent to anybody else. A call that may have reached a server is not made again by itself.
  * A call either fails at once or is answered by its callback from calls_wait, never both and never neither. Whether to
  * try again, and when, is the caller's to decide. One owner thread.
  */
@@ -15,11 +18,12 @@
 #define CALLS_ANSWER_MAX (64 << 20) /* bytes of an answer */
 #define CALLS_HEADERS_MAX 2         /* of a call, besides those that all have */
 #define CALLS_FDS_MAX 8
+#define CALLS_SERVERS_MAX 16
 
 struct calls;
 
 struct calls_cfg {
-    const char *url;        /* "http://host:port" or "https://host:port" */
+    const char *url;        /* "http://host:port" or "https://host:port"; several, separated by commas */
     const char *token;      /* the bearer token; NULL: that of token_file */
     const char *token_file; /* its first line, read again for each call; NULL: no token */
     const char *ca_file;    /* of the server's certificate; NULL: the system's */
@@ -47,7 +51,8 @@ struct call {
     void *arg;
 };
 
-/* Returns 0 with a new *ret, or -EINVAL for a url of another kind, -ENOMEM. Nothing is sent. */
+/* Returns 0 with a new *ret, or -EINVAL for a url of another kind or more than CALLS_SERVERS_MAX, -ENOMEM. Nothing is
+ * sent. */
 int calls_new(const struct calls_cfg *cfg, struct calls **ret, struct merr *err);
 
 /* Calls still on their way end without a callback. */
@@ -61,7 +66,7 @@ int calls_begin(struct calls *h, const struct call *call, struct merr *err);
  * deadline_us. */
 void calls_wait(struct calls *h, const int *fds, int n, int64_t deadline_us);
 
-/* The address of this machine from which the server is reached. -errno when there is no way. */
+/* The address of this machine from which the server, of several the first, is reached. -errno when there is no way. */
 int calls_local_address(const char *url, char *ret, size_t size, struct merr *err);
 
 #endif

@@ -15,15 +15,17 @@
 #include "base/private.h"
 #include "base/try.h"
 
-#define CALL_MS 60000    /* one call, all told */
-#define RETRY_US 5000000 /* how long a call that may be repeated is repeated */
-#define QUIET_S 90       /* a stream without a byte (not even a keep-alive) is lost */
-#define TICK_US 500000   /* how often whoever follows a stream is asked whether to go on */
-#define WHY_MAX 256
+#define CALL_MS 60000               /* one call, all told */
+#define RETRY_US 5000000            /* how long a call that may be repeated is repeated */
+#define RETRY_TAKE_OVER_US 30000000 /* where another server may take over */
+#define QUIET_S 90                  /* a stream without a byte (not even a keep-alive) is lost */
+#define TICK_US 500000              /* how often whoever follows a stream is asked whether to go on */
+#define WHY_MAX 512
+#define URLS_MAX 65536
 
 struct client {
     struct calls *calls;
-    char *url; /* without a slash at its end */
+    char *url; /* or several, separated by commas; without a slash at their ends */
     struct following *following;
     bool ended; /* the call under way */
     int status; /* of its answer, or why there was none (calls_done) */
@@ -51,6 +53,26 @@ int client_state_dir(const char *given, char *ret, size_t size, struct merr *err
     return n >= 0 && (size_t)n < size ? 0 : merr_set(err, -ENAMETOOLONG, "the path of the state folder is too long");
 }
 
+/* The servers of a list, each with "http://" in front where it says nothing, and no slash at its end. New. */
+static char *whole_urls(const char *list)
+{
+    struct buf b;
+    char *text;
+
+    buf_init(&b, URLS_MAX);
+    for (size_t len; *list; list += len + (list[len] == ',')) {
+        size_t end = len = strcspn(list, ",");
+
+        while (end > 0 && list[end - 1] == '/')
+            end--;
+        (void)buf_printf(&b, "%s%s%.*s", b.len ? "," : "", memmem(list, end, "://", 3) ? "" : "http://", (int)end,
+                         list);
+    }
+    text = buf_failed(&b) ? NULL : strdup(buf_text(&b));
+    buf_clear(&b);
+    return text;
+}
+
 int client_new_at(const char *url, const char *token, struct client **ret, struct merr *err)
 {
     const char *trusted = getenv("MUSTER_CACERT");
@@ -58,12 +80,10 @@ int client_new_at(const char *url, const char *token, struct client **ret, struc
     struct calls_cfg cfg = {.token = token, .ca_file = trusted && *trusted ? trusted : NULL, .proxies = true};
     int r;
 
-    if (!c || asprintf(&c->url, "%s%s", strstr(url, "://") ? "" : "http://", url) < 0) {
+    if (!c || !(c->url = whole_urls(url))) {
         free(c);
         return merr_set(err, -ENOMEM, "no memory for a client");
     }
-    for (size_t len = strlen(c->url); len > 0 && c->url[len - 1] == '/'; len--)
-        c->url[len - 1] = '\0';
     buf_init(&c->answer, CALLS_ANSWER_MAX);
     cfg.url = c->url;
     r = calls_new(&cfg, &c->calls, err);
@@ -246,7 +266,7 @@ static int refused(struct client *c, struct merr *err)
 static int send_call(struct client *c, const char *method, const char *path, const char *body, const char *key,
                      struct merr *err)
 {
-    int64_t deadline = clock_mono_us() + RETRY_US;
+    int64_t deadline = clock_mono_us() + (strchr(c->url, ',') ? RETRY_TAKE_OVER_US : RETRY_US);
     bool again = strcmp(method, "GET") == 0 || key;
     char key_header[256];
     struct call call = {.method = method,

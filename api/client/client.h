@@ -20,8 +20,8 @@ struct client;
  * ~/.local/state/muster (root: /var/lib/muster). Returns 0 or -ENAMETOOLONG, -ENOENT (no home). */
 int client_state_dir(const char *given, char *ret, size_t size, struct merr *err);
 
-/* Find server and token (each given, else from the state folder) and make a client. Nothing is
- * sent. -EHOSTUNREACH when no server can be found. */
+/* Find server (or several, separated by commas: calls.h) and token (each given, else from the state folder) and make a
+ * client. Nothing is sent. -EHOSTUNREACH when no server can be found. */
 int client_new(const char *server, const char *token, const char *state, struct client **ret, struct merr *err);
 void client_free(struct client *c);
 const char *client_url(const struct client *c);

@@ -8,14 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/io.h"
+#include "base/log.h"
 #include "base/private.h"
 #include "server/cluster/cluster.h"
 
 #define TOKEN_BYTES 24
+#define PLACE_MAX 4400 /* of a file, with its host */
 #define ENTRIES_MAX (2 + AUTH_TOKENS_MAX + CLUSTER_NODES_MAX)
 #define KEEP_US INT64_C(600000000) /* between two records of when a token was used */
 
@@ -25,6 +28,7 @@ struct entry {
     int64_t expires_us;              /* wall; 0: never */
     _Atomic int64_t used_us;         /* wall, of its last use; 0: none is known */
     int64_t kept_us;                 /* the same as the store has it */
+    bool elsewhere;                  /* a file's, of another server */
     struct http_identity who;
 };
 
@@ -178,8 +182,60 @@ static int read_token(const char *path, bool make, char *ret, size_t size, struc
     return r;
 }
 
+/* Where a file is, among all of the servers that take over from each other. */
+static void place_of_file(const char *path, char ret[PLACE_MAX])
+{
+    char host[64] = "";
+
+    (void)gethostname(host, sizeof(host) - 1);
+    (void)snprintf(ret, PLACE_MAX, "%s:%s", host, path);
+}
+
+/* So that the token stays good when another server takes over. */
+static void keep_file(struct store *store, const char *path, const struct entry *e)
+{
+    char place[PLACE_MAX], text[AUTH_HASH_MAX + 16];
+
+    place_of_file(path, place);
+    (void)snprintf(text, sizeof(text), "%s %s", e->hash, http_role_name(e->who.role));
+    store_put(store, STORE_FILE_TOKENS, place, text);
+}
+
+/* Tokens in files of other servers, which led before this one. */
+static int load_files(struct auth *a, const char *state_dir, struct store *store, struct merr *err)
+{
+    char own[PLACE_MAX];
+    struct store_rows rows;
+    int r = store_read_rows(store, STORE_FILE_TOKENS, &rows, err);
+
+    if (r < 0)
+        return r;
+    place_of_file(state_dir, own);
+    for (size_t i = 0; i < rows.n; i++) {
+        const char *text = rows.v[i].text, *space = strchr(text, ' ');
+        enum http_role role = space && space - text == AUTH_HASH_MAX - 1 ? auth_role(space + 1) : ROLE_NONE;
+        struct http_identity who = {.role = role};
+        char hash[AUTH_HASH_MAX];
+        struct entry e;
+
+        if (strncmp(rows.v[i].name, own, strlen(own)) == 0 && rows.v[i].name[strlen(own)] == '/')
+            continue; /* this server's own, as they were */
+        if (role == ROLE_NONE) {
+            log_warn("the store's record of the token in '%s' cannot be read: it is not good", rows.v[i].name);
+            continue;
+        }
+        (void)snprintf(who.user, sizeof(who.user), "%s", http_role_name(role));
+        (void)snprintf(hash, sizeof(hash), "%s", text);
+        entry_init(&e, hash, &who);
+        e.elsewhere = true;
+        (void)insert(a, &e);
+    }
+    store_rows_clear(&rows);
+    return 0;
+}
+
 static int add_file(struct auth *a, const char *state_dir, const char *file, bool make, const struct http_identity *who,
-                    struct merr *err)
+                    struct store *store, struct merr *err)
 {
     char path[4200], token[512], hash[AUTH_HASH_MAX];
     struct entry e;
@@ -193,7 +249,10 @@ static int add_file(struct auth *a, const char *state_dir, const char *file, boo
         return merr_set(err, -EIO, "cannot hash a token");
     entry_init(&e, hash, who);
     r = insert(a, &e);
-    return r < 0 ? merr_set(err, r, "cannot take the token in '%s': %s", path, strerror(-r)) : 0;
+    if (r < 0)
+        return merr_set(err, r, "cannot take the token in '%s': %s", path, strerror(-r));
+    keep_file(store, path, &e);
+    return 0;
 }
 
 static json_t *time_of(int64_t wall_us)
@@ -338,9 +397,11 @@ int auth_start(const char *state_dir, bool shared, struct store *store, struct a
         return merr_set(err, -ENOMEM, "out of memory");
     a->shared = shared;
     (void)pthread_rwlock_init(&a->lock, NULL);
-    r = add_file(a, state_dir, "token", true, &admin, err);
+    r = add_file(a, state_dir, "token", true, &admin, store, err);
     if (r == 0)
-        r = add_file(a, state_dir, "agent-token", shared, &agent, err);
+        r = add_file(a, state_dir, "agent-token", shared, &agent, store, err);
+    if (r == 0)
+        r = load_files(a, state_dir, store, err);
     if (r == 0)
         r = load_made(a, store, err);
     if (r == 0)
@@ -462,6 +523,19 @@ int auth_bind(struct auth *a, struct store *store, const char *node, const char 
     return r < 0 ? r : before;
 }
 
+/* Until its server leads again, and has the file still. */
+static void forget_file(struct store *store, const char *hash)
+{
+    struct store_rows rows;
+
+    if (store_read_rows(store, STORE_FILE_TOKENS, &rows, NULL) < 0)
+        return;
+    for (size_t i = 0; i < rows.n; i++)
+        if (strncmp(rows.v[i].text, hash, strlen(hash)) == 0)
+            store_drop(store, STORE_FILE_TOKENS, rows.v[i].name);
+    store_rows_clear(&rows);
+}
+
 int auth_revoke(struct auth *a, struct store *store, const char *id, json_t **ret_view, struct merr *err)
 {
     size_t i = 0;
@@ -470,7 +544,9 @@ int auth_revoke(struct auth *a, struct store *store, const char *id, json_t **re
         i++;
     if (i == a->n)
         return merr_set(err, -ENOENT, "no token '%s'; `muster token list` shows those there are", id);
-    if (!*a->v[i].made_at)
+    if (a->v[i].elsewhere)
+        forget_file(store, a->v[i].hash);
+    else if (!*a->v[i].made_at)
         return merr_set(err, -EPERM,
                         "the token of '%s' is in a file of the server's state folder; remove the file and "
                         "start musterd anew",

@@ -321,6 +321,31 @@ static void note_address(struct http_req *r, struct MHD_Connection *conn)
                         sizeof(r->address));
 }
 
+static bool is_own(const struct http_req *r)
+{
+    size_t len = strcspn(r->uri, "?");
+
+    for (size_t i = 0; i < r->h->cfg.n_routes; i++)
+        if (strncmp(r->h->cfg.routes[i].pattern, r->uri, len) == 0 && !r->h->cfg.routes[i].pattern[len])
+            return true;
+    return false;
+}
+
+static void send_elsewhere(struct http_req *r)
+{
+    char url[HTTP_ELSEWHERE_MAX] = "", *location = NULL;
+
+    r->h->cfg.elsewhere(r->h->cfg.arg, url);
+    if (*url && r->uri[0] == '/' && asprintf(&location, "%s%s", url, r->uri) >= 0) {
+        refuse(r, 307, "standby", "this server stands by; the one that leads is at '%s'", url);
+        set_header(r, "Location", location);
+        free(location);
+    } else {
+        refuse(r, 503, "standby", "this server stands by and does not know who leads; try again");
+        set_header(r, "Retry-After", "1");
+    }
+}
+
 static void read_head(struct http_req *r, struct MHD_Connection *conn, const char *method, const char *version)
 {
     const char *id, *fault;
@@ -345,6 +370,10 @@ static void read_head(struct http_req *r, struct MHD_Connection *conn, const cha
         refuse(r, 400, "ambiguous-request", "%s", fault);
         set_header(r, "Connection", "close");
         r->cut_off = true;
+        return;
+    }
+    if (r->h->cfg.elsewhere && !is_own(r)) {
+        send_elsewhere(r);
         return;
     }
     r->uri[strcspn(r->uri, "?")] = '\0';

@@ -23,6 +23,7 @@
 #define HTTP_AGENT_BODY_MAX (8 << 20) /* for agents' reports */
 #define HTTP_PARAMS_MAX 4
 #define HTTP_PROBE (-1) /* a route's timeout_s: 30 s, and nobody is told to come less often */
+#define HTTP_ELSEWHERE_MAX 512
 
 struct http;
 /* A route: method, pattern ("/v1/jobs/{id}/cancel"), least role, handler. The handler owns the request from then
@@ -51,6 +52,9 @@ struct http_cfg {
     http_auth_fn auth;
     /* A request was refused for want of a right, 401 or 403, before any handler had it. HTTP threads; may be NULL. */
     void (*refused)(void *arg, const struct http_req *r, int status, const char *code);
+    /* Not NULL: what is no route (here of patterns without parts in braces) is sent to this address by 307, before its
+     * body is read; "": 503, nobody knows where. Runs on HTTP threads. */
+    void (*elsewhere)(void *arg, char ret[HTTP_ELSEWHERE_MAX]);
     /* How often one may come with a token, agents aside; and an address without one. per_s 0: as often as it likes. */
     struct bucket_rule per_token, per_address;
     void (*limited)(void *arg, bool by_token); /* one was told to wait; HTTP threads; may be NULL */

@@ -241,6 +241,7 @@ static const char *title_of(int status)
         int status;
         const char *title;
     } known[] = {
+        {307, "Another server leads"},
         {400, "Bad request"},         {401, "Authentication needed"}, {403, "Not allowed"},
         {404, "Not found"},           {405, "Method not allowed"},    {409, "Conflict"},
         {412, "Precondition failed"}, {413, "Body too large"},        {415, "Unsupported media type"},

@@ -19,7 +19,7 @@ struct store {
     struct store_backend b;
     uint64_t epoch, batch; /* batch: number of the one being collected, from 1 */
     struct store_mark mark;
-    char who[80];
+    char who[80 + STORE_ADVERTISE_MAX]; /* and where, a space between */
     int lease_s;
     bool force; /* nobody else can lead */
     char lease_ms[16];
@@ -298,7 +298,7 @@ static int try_lead(struct store *s, uint64_t *ret_epoch, int64_t *ret_left_ms, 
 }
 
 /* Take the lead as soon as another's lease ends. One that grows meanwhile is renewed: the other is alive. */
-static int lead(struct store *s, struct merr *err)
+static int lead(struct store *s, bool at_once, struct merr *err)
 {
     int64_t deadline_us = INT64_MAX, left_ms = 0, was_ms = INT64_MAX;
 
@@ -309,10 +309,10 @@ static int lead(struct store *s, struct merr *err)
             return r;
         if (s->epoch > 0)
             break;
-        if (left_ms > was_ms || mono_us(s) > deadline_us)
+        if (at_once || left_ms > was_ms || mono_us(s) > deadline_us)
             return merr_set(err, -EBUSY,
-                            "another musterd leads on this Redis and is alive; this version runs one "
-                            "musterd a Redis: stop the other, or give this one its own --redis");
+                            "another musterd leads on this Redis and is alive; stop it, give this one its own "
+                            "--redis, or let it wait with --standby");
         if (!told)
             log_info("another musterd led on this Redis; waiting for its lease to end, %.1f s", (double)left_ms / 1000);
         deadline_us = told ? deadline_us : mono_us(s) + (left_ms + LEASE_SLACK_S * 1000) * 1000;
@@ -419,6 +419,29 @@ static int check_mark(struct store *s, const struct store_cfg *cfg, struct merr 
     return 0;
 }
 
+int store_leader(const struct store_backend *backend, bool *ret_leads, char ret[STORE_ADVERTISE_MAX])
+{
+    static const char ask[] = "*2\r\n$3\r\nGET\r\n$12\r\nmuster:lease\r\n";
+    const struct store_ops *ops = backend->ops;
+    struct merr ignored = {""};
+    redisReply *reply = NULL;
+    const char *space;
+
+    if (ops->ask(backend->self, ask, sizeof(ask) - 1) < 0 || ops->answer(backend->self, &reply) < 0) {
+        (void)ops->connect(backend->self, 0, &ignored); /* for the next time */
+        return -ENOTCONN;
+    }
+    if (reply->type == REDIS_REPLY_ERROR) { /* it is loading, say */
+        freeReplyObject(reply);
+        return -ENOTCONN;
+    }
+    *ret_leads = reply->str != NULL;
+    space = reply->str ? strchr(reply->str, ' ') : NULL;
+    (void)snprintf(ret, STORE_ADVERTISE_MAX, "%s", space ? space + 1 : "");
+    freeReplyObject(reply);
+    return 0;
+}
+
 int store_open(const struct store_backend *backend, const struct store_cfg *cfg, struct store **ret, struct merr *err)
 {
     struct store *s = calloc(1, sizeof(*s));
@@ -433,11 +456,11 @@ int store_open(const struct store_backend *backend, const struct store_cfg *cfg,
     (void)snprintf(s->lease_ms, sizeof(s->lease_ms), "%d", s->lease_s * 1000);
     buf_init(&s->ops, STORE_BATCH_BYTES);
     (void)gethostname(host, sizeof(host) - 1);
-    (void)snprintf(s->who, sizeof(s->who), "%s:%d:%lld", host, (int)getpid(),
-                   (long long)clock_read_wall_us(backend->clock));
+    (void)snprintf(s->who, sizeof(s->who), "%s:%d:%lld %s", host, (int)getpid(),
+                   (long long)clock_read_wall_us(backend->clock), cfg->advertise ? cfg->advertise : "");
     status = check_mark(s, cfg, err);
     if (status == 0)
-        status = lead(s, err);
+        status = lead(s, cfg->at_once, err);
     if (status < 0) {
         buf_clear(&s->ops);
         free(s);
@@ -462,7 +485,7 @@ void store_close(struct store *s)
 static const char *const table_key[STORE_TABLES] = {
     [STORE_NODES] = "muster:nodes", [STORE_PROJECTS] = "muster:projects", [STORE_TOKENS] = "muster:tokens",
     [STORE_LINKS] = "muster:links", [STORE_SPEEDS] = "muster:speeds",     [STORE_ENDED] = "muster:jobs:catalog",
-    [STORE_JOINS] = "muster:joins", [STORE_KEYS] = "muster:keys",
+    [STORE_JOINS] = "muster:joins", [STORE_KEYS] = "muster:keys",         [STORE_FILE_TOKENS] = "muster:file_tokens",
 };
 
 void store_put(struct store *s, enum store_table table, const char *name, const char *text)

@@ -35,11 +35,19 @@ struct store_cfg {
     int lease_s;            /* to be renewed */
     struct store_mark mark; /* that the store had come to (watermark.h); 0: not known */
     bool accept_loss;       /* go on with a store that is behind it */
+    bool at_once;           /* do not wait for another leader's lease to end: -EBUSY */
+    const char *advertise;  /* told to those that stand by (store_leader()); NULL: nothing */
 };
+
+#define STORE_ADVERTISE_MAX 400
+
+/* The address that who leads has given; "": none, or nobody leads, *ret_leads says which. Before store_open().
+ * Returns 0; -ENOTCONN: the store does not answer now. */
+int store_leader(const struct store_backend *backend, bool *ret_leads, char ret[STORE_ADVERTISE_MAX]);
 
 /* Take the lead on what a backend keeps (redis.h, store_memory.h). Waits for another leader's lease to end, unless that
  * is forced. Returns 0;
- *   -EBUSY    another musterd leads and renews its lease
+ *   -EBUSY    another musterd leads and renews its lease, or leads at all where there is no waiting
  *   -ENODATA  the store is behind its mark: what was acknowledged is lost, as the words say; nothing was changed
  * others; with words. Where a loss is accepted, it is logged, and no epoch and no number is given a second time.
  * What the backend points to is borrowed until store_close(). */
@@ -75,12 +83,13 @@ int64_t store_renew_every_us(const struct store *s);
 enum store_table {
     STORE_NODES,
     STORE_PROJECTS,
-    STORE_TOKENS, /* by the SHA-256 of a token that an admin made */
-    STORE_LINKS,  /* by the names of two nodes */
-    STORE_SPEEDS, /* by the name of a class of devices */
-    STORE_JOINS,  /* by the SHA-256 of a join code */
-    STORE_KEYS,   /* secrets of the cluster itself */
-    STORE_ENDED,  /* by the number of a job that has ended */
+    STORE_TOKENS,      /* by the SHA-256 of a token that an admin made */
+    STORE_LINKS,       /* by the names of two nodes */
+    STORE_SPEEDS,      /* by the name of a class of devices */
+    STORE_JOINS,       /* by the SHA-256 of a join code */
+    STORE_KEYS,        /* secrets of the cluster itself */
+    STORE_ENDED,       /* by the number of a job that has ended */
+    STORE_FILE_TOKENS, /* by the place of the file: its token's SHA-256 and role */
     STORE_TABLES
 };
 

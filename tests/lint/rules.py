@@ -57,8 +57,8 @@ LAYERS = {"worker/engine/comm": [
     ["classes", "job", "notes", "project"], ["catalog", "node", "pace", "roster"], ["cluster"], ["links", "shares"],
     ["stragglers"], ["slots"], ["gpus"],
 ], "server/control": [
-    ["agent_rights", "audit_file", "entry", "files", "moment", "queries", "readers", "waiters"], ["auth"], ["table"],
-    ["state"],
+    ["agent_rights", "audit_file", "entry", "files", "moment", "queries", "readers", "standby", "waiters"],
+    ["auth"], ["table"], ["state"],
     ["admission", "audit", "ceilings", "events", "offsets", "plans", "proofs", "quarantine", "records", "rendezvous",
      "retire", "rights", "round", "storing"],
     ["change", "learn", "timeline"],

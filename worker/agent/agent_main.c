@@ -39,7 +39,9 @@ struct settings {
 #define AT(member) .at = OPTION_AT(struct settings, member)
 
 static const struct option_row rows[] = {
-    {"server", 0, "URL", "http://HOST:PORT or https://HOST:PORT", OPTION_TEXT, .needed = true, AT(server)},
+    {"server", 0, "URL",
+     "http://HOST:PORT or https://HOST:PORT; several that take over from each other with commas between", OPTION_TEXT,
+     .needed = true, AT(server)},
     {"join", 0, "CODE",
      "what `muster node enroll NAME` printed: trade it, once, for a token of this node, which is kept in DIR of "
      "--state",

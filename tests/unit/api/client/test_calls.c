@@ -41,15 +41,32 @@ static void say(int fd, const char *status, const char *body)
     (void)send(fd, text, (size_t)n, MSG_NOSIGNAL);
 }
 
+static _Atomic int moves[2][2]; /* from port to port */
+
+static int where_to(int fd)
+{
+    struct sockaddr_in at;
+    socklen_t len = sizeof(at);
+    int port = getsockname(fd, (struct sockaddr *)&at, &len) == 0 ? ntohs(at.sin_port) : 0;
+
+    return moves[0][0] == port ? moves[0][1] : moves[1][0] == port ? moves[1][1] : 0;
+}
+
 static void answer(int fd, const char *head, const char *body)
 {
     const char *path = strchr(head, ' ') + 1, *token = strstr(head, "Authorization: ");
     char text[256];
+    int moves_to;
 
     if (strncmp(path, "/echo ", 6) == 0) {
         (void)snprintf(text, sizeof(text), "%.*s|%.*s|%s", (int)strcspn(head, " "), head,
                        token ? (int)strcspn(token, "\r") : 0, token ? token : "", body);
         say(fd, "200 OK", text);
+    } else if (strncmp(path, "/moves ", 7) == 0 && (moves_to = where_to(fd)) != 0) {
+        (void)snprintf(text, sizeof(text), "307 Moved\r\nLocation: http://127.0.0.1:%d/moves", moves_to);
+        say(fd, text, "");
+    } else if (strncmp(path, "/moves ", 7) == 0) {
+        say(fd, "200 OK", token && strstr(token, "Bearer secret") ? body : "no token");
     } else if (strncmp(path, "/stream ", 8) == 0) {
         static const char pieces[] = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
                                      "4\r\n1234\r\n4\r\n5678\r\n0\r\n\r\n";
@@ -104,19 +121,25 @@ static void *serve(void *arg)
     return NULL;
 }
 
-static int start(void **state)
+static int start_server(struct server *ret)
 {
-    static struct server s;
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof(at);
 
-    s = (struct server){.fd = socket(AF_INET, SOCK_STREAM, 0)};
-    if (s.fd < 0 || bind(s.fd, (struct sockaddr *)&at, len) < 0 || listen(s.fd, 16) < 0 ||
-        getsockname(s.fd, (struct sockaddr *)&at, &len) < 0 || pthread_create(&s.thread, NULL, serve, &s) != 0)
+    *ret = (struct server){.fd = socket(AF_INET, SOCK_STREAM, 0)};
+    if (ret->fd < 0 || bind(ret->fd, (struct sockaddr *)&at, len) < 0 || listen(ret->fd, 16) < 0 ||
+        getsockname(ret->fd, (struct sockaddr *)&at, &len) < 0 || pthread_create(&ret->thread, NULL, serve, ret) != 0)
         return -1;
-    s.port = ntohs(at.sin_port);
-    *state = &s;
+    ret->port = ntohs(at.sin_port);
     return 0;
+}
+
+static int start(void **state)
+{
+    static struct server s;
+
+    *state = &s;
+    return start_server(&s);
 }
 
 static int stop(void **state)
@@ -347,6 +370,65 @@ static void the_address_by_which_a_server_is_reached_is_known(void **state)
     assert_int_equal(calls_local_address("127.0.0.1:7717", address, sizeof(address), NULL), -EINVAL);
 }
 
+static void a_call_goes_on_to_another_server_that_was_named_and_to_no_other(void **state)
+{
+    static const struct {
+        const char *servers; /* a, b: those that there are, x: one that is not there */
+        bool a_moves, b_moves;
+        int status;
+        int peers; /* connections to b */
+    } row[] = {
+        {"ab", true, false, 200, 1},  /* sent on */
+        {"xb", true, false, 200, 1},  /* not reached */
+        {"xab", true, false, 200, 1}, /* both */
+        {"ba", true, false, 200, 1},
+        {"a", true, false, -EHOSTUNREACH, 0},  /* b was not named: it gets no token */
+        {"xa", true, false, -EHOSTUNREACH, 0}, /* nor here */
+        {"ab", true, true, -EHOSTUNREACH, 1},  /* round and round: it ends */
+        {"xx", false, false, -EHOSTUNREACH, 0},
+    };
+    int a = ((struct server *)*state)->port;
+
+    for (size_t i = 0; i < COUNT(row); i++) {
+        struct answer got = {0};
+        struct server s;
+        void *b = &s;
+        char url[256] = "";
+        struct calls *h;
+
+        assert_int_equal(start_server(&s), 0);
+        for (const char *c = row[i].servers; *c; c++)
+            (void)snprintf(url + strlen(url), sizeof(url) - strlen(url), "%shttp://127.0.0.1:%d/", *url ? "," : "",
+                           *c == 'a'   ? a
+                           : *c == 'b' ? s.port
+                                       : 9);
+        moves[0][0] = row[i].a_moves ? a : 0;
+        moves[0][1] = s.port;
+        moves[1][0] = row[i].b_moves ? s.port : 0;
+        moves[1][1] = a;
+        h = open_calls(state, (struct calls_cfg){.url = url, .token = "secret"});
+        begin(h, (struct call){.method = "POST", .path = "/moves", .body = "text", .len = 4}, &got);
+        wait_for(h, &got);
+        assert_int_equal(got.status, row[i].status);
+        assert_string_equal(got.body, row[i].status == 200 ? "text" : "");
+        if (row[i].status == -EHOSTUNREACH && row[i].a_moves && !row[i].b_moves)
+            assert_non_null(strstr(got.why, "none of the servers named"));
+        calls_free(h);
+        assert_int_equal(stop(&b), 0);
+        assert_int_equal(s.n_peers, row[i].peers);
+    }
+}
+
+static void a_list_of_servers_is_checked(void **state)
+{
+    static const char *const bad[] = {"", ",", "http://a:1,b:2", "ftp://a"};
+    struct calls *h;
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(bad); i++)
+        assert_int_equal(calls_new(&(struct calls_cfg){.url = bad[i]}, &h, NULL), -EINVAL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -357,6 +439,8 @@ int main(void)
         cmocka_unit_test(a_stream_comes_in_pieces_until_its_reader_has_enough),
         cmocka_unit_test(an_answer_has_a_limit),
         cmocka_unit_test(who_cannot_be_reached_is_told_apart),
+        cmocka_unit_test(a_call_goes_on_to_another_server_that_was_named_and_to_no_other),
+        cmocka_unit_test(a_list_of_servers_is_checked),
         cmocka_unit_test(the_address_by_which_a_server_is_reached_is_known),
     };
 
