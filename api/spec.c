@@ -254,6 +254,22 @@ static bool env_name_is_good(const char *name)
     return true;
 }
 
+bool spec_secret_name_ok(const char *name)
+{
+    size_t n = strlen(name);
+
+    return n > 0 && n <= SPEC_SECRET_MAX && *name != '.' &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == n;
+}
+
+/* The name of a secret: {"secret": NAME}. NULL: it is none. */
+static const char *secret_name(const json_t *v)
+{
+    const char *name = json_object_size(v) == 1 ? json_string_value(json_object_get(v, "secret")) : NULL;
+
+    return name && spec_secret_name_ok(name) ? name : NULL;
+}
+
 static int read_env(const struct field *d, const json_t *v, char ***ret, struct faults *f)
 {
     size_t n = json_object_size(v), i = 0, left = SPEC_ARGS_BYTES;
@@ -279,9 +295,16 @@ static int read_env(const struct field *d, const json_t *v, char ***ret, struct 
             return -EINVAL;
         }
         (void)snprintf(pointer, sizeof(pointer), "%s/%s", d->path, name);
-        if (check_arg(pointer, value, len + 1 + json_string_length(value), &left, f) < 0)
+        if (json_is_object(value) && !secret_name(value)) {
+            faults_add(f, pointer,
+                       "want a text, or {\"secret\": NAME} with a name of 1 to %d letters, digits, '.', '_', '-'",
+                       SPEC_SECRET_MAX);
             return -EINVAL;
-        if (asprintf(&(*ret)[i], "%s=%s", name, json_string_value(value)) < 0) {
+        }
+        if (!json_is_object(value) && check_arg(pointer, value, len + 1 + json_string_length(value), &left, f) < 0)
+            return -EINVAL;
+        if (asprintf(&(*ret)[i], "%s%c%s", name, json_is_object(value) ? '@' : '=',
+                     json_is_object(value) ? secret_name(value) : json_string_value(value)) < 0) {
             (*ret)[i] = NULL;
             return -ENOMEM;
         }

@@ -126,7 +126,7 @@ struct job_spec {
 
     struct {
         char **argv; /* NULL-terminated, argv[0] the program */
-        char **env;  /* NULL-terminated "NAME=value" */
+        char **env;  /* NULL-terminated "NAME=value", or "NAME@secret" for one of the user's secrets */
         char *workdir;
         int grace_s; /* SIGTERM to SIGKILL; default 10 */
         int ranks;   /* processes a device: 1 */
@@ -179,6 +179,11 @@ struct job_spec {
         int user; /* restarts after the job's own faults, default 0 */
     } retry;
 };
+
+#define SPEC_SECRET_MAX 63 /* bytes of the name of a secret */
+
+/* Whether a secret can have this name. */
+bool spec_secret_name_ok(const char *name);
 
 /* Read a spec from JSON. doc is borrowed. Adds every fault it finds to f (unknown fields by name with the
  * nearest known one, wrong types, ranges, combinations that cannot work such as heads not divisible by

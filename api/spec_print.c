@@ -57,10 +57,11 @@ static json_t *env_json(char *const *env)
     json_t *all = json_object();
 
     for (; env && *env; env++) {
-        const char *eq = strchr(*env, '=');
+        const char *eq = *env + strcspn(*env, "=@");
         char *name = strndup(*env, (size_t)(eq - *env));
 
-        if (!name || json_object_set_new(all, name, json_string(eq + 1)) < 0) {
+        if (!name || json_object_set_new(all, name,
+                                         *eq == '@' ? json_pack("{s:s}", "secret", eq + 1) : json_string(eq + 1)) < 0) {
             free(name);
             json_decref(all);
             return NULL;
@@ -215,8 +216,11 @@ static json_t *field_schema(const struct field *d)
         return json_pack("{s:s,s:{s:s,s:i},s:i,s:i}", "type", "array", "items", "type", "string", "maxLength",
                          SPEC_ARG_BYTES, "minItems", 1, "maxItems", SPEC_ARGS_MAX);
     case FIELD_ENV:
-        return json_pack("{s:s,s:{s:s,s:i},s:i}", "type", "object", "additionalProperties", "type", "string",
-                         "maxLength", SPEC_ARG_BYTES, "maxProperties", SPEC_ARGS_MAX);
+        return json_pack("{s:s, s:{s:[{s:s, s:i}, {s:s, s:[s], s:{s:{s:s, s:s}}, s:b}]}, s:i}", "type", "object",
+                         "additionalProperties", "anyOf", "type", "string", "maxLength", SPEC_ARG_BYTES, "type",
+                         "object", "required", "secret", "properties", "secret", "type", "string", "pattern",
+                         "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,62}$", "additionalProperties", 0, "maxProperties",
+                         SPEC_ARGS_MAX);
     case FIELD_LABELS:
         return json_pack("{s:s, s:{s:s}, s:{s:s, s:s}, s:i}", "type", "object", "propertyNames", "pattern",
                          LABEL_PATTERN, "additionalProperties", "type", "string", "pattern", LABEL_PATTERN,
@@ -318,6 +322,8 @@ static void print_values(struct buf *out, const struct field *d)
         (void)buf_printf(out, "%s %d texts, each of at most %d bytes%s and all of %d KiB",
                          d->type == FIELD_ARGV ? "array of 1 to" : "object of at most", SPEC_ARGS_MAX, SPEC_ARG_BYTES,
                          d->type == FIELD_ENV ? " with its name" : "", SPEC_ARGS_BYTES >> 10);
+        if (d->type == FIELD_ENV)
+            (void)buf_printf(out, ", or `{\"secret\": NAME}` for one of your secrets (`muster secret set`)");
         break;
     case FIELD_LABELS:
         (void)buf_printf(out, "object of at most %d texts; a text and its name: 1 to %d of `a-z0-9./-`",

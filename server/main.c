@@ -23,6 +23,7 @@
 #include "server/control/audit_file.h"
 #include "server/control/events.h"
 #include "server/control/routes.h"
+#include "server/control/sealing.h"
 #include "server/control/standby.h"
 #include "server/control/turn.h"
 #include "server/store/redis.h"
@@ -62,6 +63,7 @@ struct server { /* all that runs */
     bool marked;                   /* there was one */
     struct stats *stats;
     struct auth *auth;
+    struct sealing_key secret_key;
     struct core *core;
     struct http *http;
     struct routes_arg arg;
@@ -359,10 +361,14 @@ static int start_core(const struct settings *o, struct server *s, struct merr *e
         r = auth_start(s->state, agents_share(o), s->store, &s->auth, err);
     if (r == 0 && o->audit_file)
         r = audit_file_open(o->audit_file, &s->audit_file, err);
+    (void)snprintf(folder, sizeof(folder), "%s/secret-key", s->state);
+    if (r == 0)
+        r = sealing_read_key(folder, &s->secret_key, err);
     cfg.auth = s->auth;
     cfg.audit_file = s->audit_file;
     cfg.watermark = s->watermark;
     cfg.marked = s->marked;
+    cfg.secret_key = &s->secret_key;
     cfg.run_key = s->auth ? auth_run_key(s->auth) : NULL;
     s->stats = stats_new();
     if (r == 0 && !s->stats)

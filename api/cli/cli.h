@@ -169,6 +169,9 @@ int projects_delete(struct cli *c);
 int quarantine_list(struct cli *c);
 int quarantine_act(struct cli *c);
 void quarantine_tell(const json_t *list); /* what a list of jobs says of records that cannot be read */
+int secrets_set(struct cli *c);
+int secrets_list(struct cli *c);
+int secrets_delete(struct cli *c);
 int tokens_create(struct cli *c);
 int tokens_list(struct cli *c);
 int tokens_revoke(struct cli *c);

@@ -57,6 +57,7 @@ struct assignment {
     struct assignment_rank *givers; /* source nodes: the job has left them, and their memory has its state */
     size_t n_givers;
     bool measure_links;
+    json_t *secrets; /* values by name, of those that the spec names; NULL: none. Not kept in the folder */
     char proof[PROTOCOL_PROOF_MAX]; /* that the run is this node's, for its reports */
 
     /* Of the node, in the folder of the run. */

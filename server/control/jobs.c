@@ -18,6 +18,7 @@
 #include "server/control/records.h"
 #include "server/control/reports.h"
 #include "server/control/rights.h"
+#include "server/control/secrets.h"
 #include "server/control/state.h"
 #include "server/control/timeline.h"
 #include "server/control/view.h"
@@ -98,6 +99,19 @@ static void answer_fault(struct call *call, const char *pointer, const char *tex
                               "pointer", pointer, "message", text));
 }
 
+/* Whether the secrets that it names are there; else the call is answered. */
+static bool check_secrets(const struct core *c, struct call *call, const struct entry *e)
+{
+    char variable[64], pointer[96];
+    struct merr why;
+
+    if (secrets_are_there(c, e->job.user, call->spec, variable, &why))
+        return true;
+    (void)snprintf(pointer, sizeof(pointer), "/command/env/%s", variable);
+    answer_fault(call, pointer, why.text);
+    return false;
+}
+
 /* Whether the job could ever run; else the call is answered. */
 static bool check(struct core *c, struct call *call, struct entry *e)
 {
@@ -105,6 +119,8 @@ static bool check(struct core *c, struct call *call, struct entry *e)
     struct merr err = {""};
     char why[480];
 
+    if (!check_secrets(c, call, e))
+        return false;
     if (e->job.kind == JOB_TRAIN && plan_layout(&e->plan.facts, e->job.max, &layout, NULL, &err) < 0) {
         answer_fault(call, "/parallel", err.text);
         return false;
@@ -270,6 +286,16 @@ static void run_last(void *core, struct call *call)
     call_deliver(call);
 }
 
+/* With its spec, whose variables are for its user and admins alone. */
+static json_t *view_whole(const struct core *c, const struct call *call, const struct found *f)
+{
+    json_t *view = view_job(c, f->job, f->entry, f->entry ? f->entry->spec_text : f->spec);
+
+    if (!rights_owns(http_identity(call->req), f->job->user))
+        secrets_mask(json_object_get(view, "spec"));
+    return view;
+}
+
 void jobs_get(struct core *c, struct call *call)
 {
     struct found f;
@@ -278,7 +304,7 @@ void jobs_get(struct core *c, struct call *call)
     if (!find(c, call, &f))
         return;
     set_etag(call, f.job);
-    view = view_job(c, f.job, f.entry, f.entry ? f.entry->spec_text : f.spec);
+    view = view_whole(c, call, &f);
     if (!f.entry && f.job->kind == JOB_TRAIN && view) {
         call->body = view;
         read_it(c, call, run_last);
@@ -460,7 +486,7 @@ void jobs_patch(struct core *c, struct call *call)
         else {
             set_etag(call, f.job);
             note_after(call, f.job);
-            call_answer_new(call, 200, view_job(c, f.job, f.entry, f.entry->spec_text));
+            call_answer_new(call, 200, view_whole(c, call, &f));
         }
     }
     found_clear(&f);

@@ -16,6 +16,7 @@
 #include "server/control/quarantine.h"
 #include "server/control/records.h"
 #include "server/control/runs.h"
+#include "server/control/secrets.h"
 #include "server/control/state.h"
 #include "server/store/aside.h"
 
@@ -266,6 +267,8 @@ int load_all(struct core *c, struct merr *err)
         r = records_read_ended(c, err);
     if (r == 0)
         r = enroll_load(c, err);
+    if (r == 0)
+        r = secrets_load(c, err);
     if (r == 0)
         r = load_jobs(c, err);
     if (r == 0)

@@ -13,6 +13,7 @@
 #include "server/control/contact.h"
 #include "server/control/givers.h"
 #include "server/control/rendezvous.h"
+#include "server/control/secrets.h"
 #include "server/control/state.h"
 #include "server/control/waiters.h"
 #include "server/http/call.h"
@@ -74,6 +75,7 @@ static json_t *assignment_json(const struct core *c, const struct entry *e, cons
     (void)snprintf(a.job, sizeof(a.job), "j%llu", (unsigned long long)j->id);
     (void)snprintf(a.user, sizeof(a.user), "%s", j->user);
     (void)snprintf(a.dir, sizeof(a.dir), "%s/%s", c->cfg.jobs_dir, a.job);
+    a.secrets = secrets_of(c, j->user, a.spec);
     agent_prove(c->cfg.run_key, j->id, j->generation, node, a.proof);
     if (e->plan.open && j->plan)
         (void)spec_settle(a.spec, j->plan);

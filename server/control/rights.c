@@ -26,3 +26,8 @@ bool rights_submits(const struct core *c, const struct http_identity *who, const
 {
     return who->role == ROLE_ADMIN || role_in(c, who, project) != PROJECT_STRANGER;
 }
+
+bool rights_owns(const struct http_identity *who, const char *user)
+{
+    return who->role == ROLE_ADMIN || strcmp(who->user, user) == 0;
+}

@@ -15,6 +15,9 @@ struct core;
 /* Whether the caller may see, and act as far as their role goes, on a job of this user in this project. */
 bool rights_sees(const struct core *c, const struct http_identity *who, const char *user, const char *project);
 
+/* Whether a job of this user is their own, or they are an admin. */
+bool rights_owns(const struct http_identity *who, const char *user);
+
 /* Whether they may have jobs in the project. */
 bool rights_submits(const struct core *c, const struct http_identity *who, const char *project);
 

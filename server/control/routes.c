@@ -26,6 +26,7 @@
 #include "server/control/queries.h"
 #include "server/control/reports.h"
 #include "server/control/salvage.h"
+#include "server/control/secrets.h"
 #include "server/control/timeline.h"
 #include "server/control/tokens.h"
 #include "server/control/turn.h"
@@ -97,6 +98,8 @@ PLAIN(nodes_drain)
 PLAIN(nodes_undrain)
 PLAIN(nodes_remove)
 PLAIN(enroll_make)
+PLAIN(secrets_list)
+PLAIN(secrets_drop)
 PLAIN(enroll_forget)
 PLAIN(nodes_cluster)
 PLAIN(nodes_snapshot)
@@ -117,6 +120,7 @@ RUN(projects_put_member)
 RUN(tokens_create)
 RUN(agents_register)
 RUN(enroll_join)
+RUN(secrets_put)
 RUN(polls_assignments)
 RUN(polls_keys)
 RUN(reports_take)
@@ -186,6 +190,11 @@ static void on_bulk_cancel(void *arg, struct http_req *req)
 static void on_projects_put_member(void *arg, struct http_req *req)
 {
     post_object(arg, req, run_projects_put_member);
+}
+
+static void on_secrets_put(void *arg, struct http_req *req)
+{
+    post_object(arg, req, run_secrets_put);
 }
 
 static void on_tokens_create(void *arg, struct http_req *req)
@@ -469,6 +478,9 @@ const struct http_route routes_table[] = {
     {"PUT", "/v1/projects/{name}/members/{user}", ROLE_USER, on_projects_put_member, 0, NULL},
     {"DELETE", "/v1/projects/{name}/members/{user}", ROLE_USER, on_projects_drop_member, 0, NULL},
     {"GET", "/v1/audit", ROLE_ADMIN, on_audit_list, 0, queries_audit},
+    {"GET", "/v1/secrets", ROLE_USER, on_secrets_list, 0, NULL},
+    {"PUT", "/v1/secrets/{name}", ROLE_USER, on_secrets_put, 0, NULL},
+    {"DELETE", "/v1/secrets/{name}", ROLE_USER, on_secrets_drop, 0, NULL},
     {"GET", "/v1/tokens", ROLE_ADMIN, on_tokens_list, 0, NULL},
     {"POST", "/v1/tokens", ROLE_ADMIN, on_tokens_create, 0, NULL},
     {"DELETE", "/v1/tokens/{id}", ROLE_ADMIN, on_tokens_revoke, 0, NULL},

@@ -57,6 +57,7 @@ struct core_cfg {
     struct slow_rules slow;
     struct spool spool;                        /* borrowed: what jobs print and measure */
     struct auth *auth;                         /* borrowed */
+    const struct sealing_key *secret_key;      /* borrowed; NULL: there are no secrets */
     const char *run_key;                       /* borrowed: for proofs of runs (agent_rights.h) */
     struct watermark *watermark;               /* borrowed; NULL: none is kept */
     bool accept_loss;                          /* go on where the store lacks what was acknowledged */
@@ -105,6 +106,7 @@ struct core {
     struct quarantine *quarantine;
     struct storing *storing;
     struct enroll *enroll;
+    struct secrets *secrets;
     size_t rendezvous_bytes; /* of all runs (rendezvous.h) */
 
     bool handed;           /* the call that runs was handed on: it is no longer ours */

@@ -9,6 +9,7 @@
 #include "server/control/events.h"
 #include "server/control/records.h"
 #include "server/control/rights.h"
+#include "server/control/secrets.h"
 #include "server/control/state.h"
 #include "server/http/call.h"
 #include "server/http/http_stream.h"
@@ -30,8 +31,8 @@ void timeline_follow_logs(struct core *c, struct call *call, int rank, bool ende
         events_end(c, f);
 }
 
-/* A submitted event stands for the spec, which is kept once, with the job. */
-static void fill_spec(struct core *c, json_t *event)
+/* A submitted event stands for the spec, which is kept once, with the job. own: the caller is its user, or an admin. */
+static void fill_spec(struct core *c, json_t *event, bool own)
 {
     uint64_t job = job_id_parse(json_string_value(json_object_get(event, "job")));
     struct entry *e = table_find(&c->jobs, job);
@@ -44,6 +45,8 @@ static void fill_spec(struct core *c, json_t *event)
         text = stored = job_store_read_spec(c->store, job);
     if (text)
         (void)json_object_set_new(event, "data", json_loads(text, 0, NULL));
+    if (!own)
+        secrets_mask(json_object_get(event, "data"));
     free(stored);
 }
 
@@ -55,7 +58,8 @@ static uint64_t event_id(const json_t *event)
 }
 
 /* Events of a job after an id, oldest first, at most `most`. New; NULL: the store does not give them. */
-static json_t *job_events(struct core *c, uint64_t job, uint64_t after, size_t most, struct history_gap *ret_gap)
+static json_t *job_events(struct core *c, bool own, uint64_t job, uint64_t after, size_t most,
+                          struct history_gap *ret_gap)
 {
     json_t *all = NULL, *event;
     size_t i;
@@ -63,7 +67,7 @@ static json_t *job_events(struct core *c, uint64_t job, uint64_t after, size_t m
     if (history_read_job(c->store, job, after, most, false, &all, ret_gap, NULL) < 0)
         return NULL;
     json_array_foreach (all, i, event) {
-        fill_spec(c, event);
+        fill_spec(c, event, own);
     }
     return all;
 }
@@ -91,7 +95,7 @@ static json_t *all_events(struct core *c, const struct http_identity *who, uint6
 
         if (!event)
             continue;
-        fill_spec(c, event);
+        fill_spec(c, event, rights_owns(who, rows.v[i].name));
         (void)json_array_append_new(all, event);
     }
     store_rows_clear(&rows);
@@ -200,7 +204,7 @@ void timeline_of_job(struct core *c, struct call *call)
 
     if (!find_owner(c, call, user, &ended))
         return;
-    events = job_events(c, job, begin_of(call, stream, last), limit, &gap);
+    events = job_events(c, rights_owns(http_identity(call->req), user), job, begin_of(call, stream, last), limit, &gap);
     if (!events) {
         call_problem(call, 503, "store", "the store does not give the job's events; try again");
         return;

@@ -20,6 +20,7 @@
 #include "server/control/records.h"
 #include "server/control/reports.h"
 #include "server/control/retire.h"
+#include "server/control/secrets.h"
 #include "server/control/storing.h"
 #include "server/control/waiters.h"
 #include "server/control/wall.h"
@@ -312,6 +313,7 @@ void turn_free(struct core *c)
     quarantine_free(c->quarantine);
     storing_free(c->storing);
     enroll_free(c->enroll);
+    secrets_free(c->secrets);
     free(c);
 }
 
@@ -327,8 +329,9 @@ static int make_room(struct core *c)
     c->quarantine = quarantine_new();
     c->storing = reports_storing_new();
     c->enroll = enroll_new();
+    c->secrets = secrets_new();
     return cluster_init(&c->cluster) == 0 && table_init(&c->jobs) == 0 && c->audit && c->events && c->givers &&
-                   c->waiters && c->quarantine && c->storing && c->enroll
+                   c->waiters && c->quarantine && c->storing && c->enroll && c->secrets
                ? 0
                : -ENOMEM;
 }

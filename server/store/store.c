@@ -483,9 +483,16 @@ void store_close(struct store *s)
 /* --- tables ------------------------------------------------------------------------------------------ */
 
 static const char *const table_key[STORE_TABLES] = {
-    [STORE_NODES] = "muster:nodes", [STORE_PROJECTS] = "muster:projects", [STORE_TOKENS] = "muster:tokens",
-    [STORE_LINKS] = "muster:links", [STORE_SPEEDS] = "muster:speeds",     [STORE_ENDED] = "muster:jobs:catalog",
-    [STORE_JOINS] = "muster:joins", [STORE_KEYS] = "muster:keys",         [STORE_FILE_TOKENS] = "muster:file_tokens",
+    [STORE_NODES] = "muster:nodes",
+    [STORE_PROJECTS] = "muster:projects",
+    [STORE_TOKENS] = "muster:tokens",
+    [STORE_LINKS] = "muster:links",
+    [STORE_SPEEDS] = "muster:speeds",
+    [STORE_ENDED] = "muster:jobs:catalog",
+    [STORE_JOINS] = "muster:joins",
+    [STORE_KEYS] = "muster:keys",
+    [STORE_FILE_TOKENS] = "muster:file_tokens",
+    [STORE_SECRETS] = "muster:secrets",
 };
 
 void store_put(struct store *s, enum store_table table, const char *name, const char *text)

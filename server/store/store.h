@@ -90,6 +90,7 @@ enum store_table {
     STORE_KEYS,        /* secrets of the cluster itself */
     STORE_ENDED,       /* by the number of a job that has ended */
     STORE_FILE_TOKENS, /* by the place of the file: its token's SHA-256 and role */
+    STORE_SECRETS,     /* by "USER/NAME": sealed */
     STORE_TABLES
 };
 

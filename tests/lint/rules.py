@@ -57,10 +57,11 @@ LAYERS = {"worker/engine/comm": [
     ["classes", "job", "notes", "project"], ["catalog", "node", "pace", "roster"], ["cluster"], ["links", "shares"],
     ["stragglers"], ["slots"], ["gpus"],
 ], "server/control": [
-    ["agent_rights", "audit_file", "entry", "files", "moment", "queries", "readers", "standby", "waiters"],
+    ["agent_rights", "audit_file", "entry", "files", "moment", "queries", "readers", "sealing", "standby",
+     "waiters"],
     ["auth"], ["table"], ["state"],
     ["admission", "audit", "ceilings", "events", "offsets", "plans", "proofs", "quarantine", "records", "rendezvous",
-     "retire", "rights", "round", "storing"],
+     "retire", "rights", "round", "secrets", "storing"],
     ["change", "learn", "timeline"],
     ["enroll", "givers", "wall"], ["runs", "view"], ["contact", "dispatch", "load"],
     ["bulk", "jobs", "listing", "nodes", "polls", "projects", "reports", "salvage", "tokens"], ["agents"], ["turn"],
@@ -88,8 +89,8 @@ SEAMS = {
         (r"(job_)?store_\w+|history_\w+", "decisions do not call the store: see records.h", [
             f"server/control/{file}" for file in (
                 "audit.c", "auth.c", "enroll.c", "events.c", "jobs.c", "listing.c", "load.c", "offsets.c",
-                "quarantine.c",
-                "records.c", "retire.c", "routes.c", "state.c", "state.h", "timeline.c", "turn.c")]),
+                "quarantine.c", "records.c", "retire.c", "routes.c", "secrets.c", "state.c", "state.h", "timeline.c",
+                "turn.c")]),
     ],
 }
 # Rooms each of whose modules has a header of its own, whose functions all have the module's name as their prefix.

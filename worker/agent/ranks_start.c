@@ -73,6 +73,33 @@ static int take_ranks(const struct ranks *r, int slots, struct run *run, struct 
     return run->n > 0 ? 0 : merr_set(err, -EINVAL, "run %s: no rank is for node '%s'", run->job, r->node);
 }
 
+/* Put the values of secrets into the places where the variables name them. They are in memory alone. */
+static int fill_secrets(struct run *run, struct merr *err)
+{
+    json_t *values = run->assignment.secrets;
+    int r = 0;
+
+    for (char **one = run->spec->kind == JOB_COMMAND ? run->spec->command.env : NULL; one && *one && r == 0; one++) {
+        size_t n = strcspn(*one, "=@");
+        const char *value = (*one)[n] == '@' ? json_string_value(json_object_get(values, *one + n + 1)) : NULL;
+        char *filled = NULL;
+
+        if ((*one)[n] != '@')
+            continue;
+        if (!value)
+            r = merr_set(err, -ENOENT, "the value of secret '%s' was not sent", *one + n + 1);
+        else if (asprintf(&filled, "%.*s=%s", (int)n, *one, value) < 0)
+            r = merr_set(err, -ENOMEM, "no memory for run %s", run->job);
+        if (r == 0) {
+            free(*one);
+            *one = filled;
+        }
+    }
+    json_decref(values);
+    run->assignment.secrets = NULL; /* what is kept in the run's folder is without them */
+    return r;
+}
+
 static struct job_spec *read_spec(const struct assignment *a, struct merr *err)
 {
     struct job_spec *spec = NULL;
@@ -223,7 +250,9 @@ int ranks_start(struct ranks *r, const json_t *doc, struct merr *err)
 
     /* From here on what fails is a rank that has ended: the server learns it like any other end. */
     run->spec = read_spec(&run->assignment, &why);
-    code = run->spec ? make_folder(r, run, &why) : -EINVAL;
+    code = run->spec ? fill_secrets(run, &why) : -EINVAL;
+    if (code == 0)
+        code = make_folder(r, run, &why);
     for (int i = 0; i < run->n; i++) {
         if (code == 0)
             code = start_rank(r, run, &run->ranks[i], &why);
