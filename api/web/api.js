@@ -49,7 +49,7 @@ async function send(path, options = {}) {
             throw e;
         throw new Problem(0);
     }
-    if (!answer.ok)
+    if (!answer.ok && answer.status !== 304)
         throw new Problem(answer.status, await answer.json().catch(() => null));
     return answer;
 }
@@ -68,15 +68,22 @@ export async function remove(path) {
     await send(path, { method: 'DELETE' });
 }
 
-/* All pages of a list, `most` entries at most; seen(page) is told of each. */
-export async function pages(path, field, most, signal, seen = () => {}) {
+/* All pages of a list, `most` entries at most; seen(page) is told of each. Of a list of one page the result has its
+ * `etag`; it is `unchanged`, and empty, where the list still is the one of the etag given. */
+export async function pages(path, field, most, signal, seen = () => {}, etag = null) {
     const all = [];
     let cursor = null;
     do {
         const mark = path.includes('?') ? '&' : '?';
-        const page = await get(path + (cursor ? `${mark}cursor=${encodeURIComponent(cursor)}` : ''), signal);
+        const answer = await send(path + (cursor ? `${mark}cursor=${encodeURIComponent(cursor)}` : ''),
+            { signal, headers: etag && !cursor ? { 'If-None-Match': etag } : {} });
+        if (answer.status === 304)
+            return Object.assign(all, { unchanged: true });
+        const page = await answer.json();
         all.push(...page[field]);
         seen(page);
+        if (!cursor && !page.next_cursor)
+            all.etag = answer.headers.get('ETag');
         cursor = page.next_cursor;
     } while (cursor && all.length < most);
     return all;

@@ -315,8 +315,7 @@ async function live(id, signal, parts) {
             charts.mark(e.data);
         else if (type === 'checkpoint')
             checkpoints.update();
-        else if (type === 'state')
-            store.refreshJob(id);
+        store.refreshJob(id); /* the plan, too */
     } });
 }
 

@@ -1,7 +1,7 @@
 /* store - what the pages show, kept true by the stream of events
  *
- * Lists are read whole once; an event then says what to read again, at most a few times a second. Metrics go
- * straight into the job's progress. Pages subscribe with watch() until their signal aborts.
+ * Lists are read whole once; the stream then brings what has changed as it looks now. Metrics go straight into the
+ * job's progress. Pages subscribe with watch() until their signal aborts.
  */
 import { follow, get, pages } from './api.js';
 import { isEnded } from './ui.js';
@@ -17,7 +17,7 @@ export const number = (job) => Number(job.id.slice(1));
 const watchers = new Set();
 let stop = null, onSignedOut = () => {};
 const stale = new Set();         /* jobs to read again */
-let staleCluster = false, timer = null;
+let timer = null, etag = null;   /* of the list of nodes, where it is one page */
 
 export function watch(on, signal) {
     watchers.add(on);
@@ -29,18 +29,44 @@ function tell(event) {
         on(event);
 }
 
+/* A view that the stream brings while something is read is newer than what was read, or another one comes. */
+const viewed = new Map();        /* id of a job or node → number of its newest view */
+let views = 0;
+
+const isNewer = (id, began) => (viewed.get(id) ?? 0) > began;
+
+async function readNodes() {
+    const began = views;
+    const found = await pages('/v1/nodes?limit=1000', 'nodes', Infinity, undefined, () => {}, etag);
+    if (found.unchanged)
+        return;
+    const newer = nodes.filter((n) => isNewer(`node ${n.id}`, began));
+    nodes = found;
+    etag = found.etag;
+    newer.forEach(putNode);
+}
+
 async function readCluster() {
-    const [n, c] = await Promise.all([pages('/v1/nodes?limit=1000', 'nodes', Infinity), get('/v1/cluster')]);
-    nodes = n;
+    const [, c] = await Promise.all([readNodes(), get('/v1/cluster')]);
     cluster = c;
 }
 
+/* A view of the stream takes the place of what is there; the list of nodes is in the order of their names. */
+function putNode(node) {
+    const at = nodes.findIndex((n) => n.id >= node.id);
+    etag = null; /* what is here is not what was read */
+    nodes = nodes.slice();
+    nodes.splice(at < 0 ? nodes.length : at, at >= 0 && nodes[at].id === node.id ? 1 : 0, node);
+}
+
 export async function readAll() {
+    const began = views;
     try {
         const [list] = await Promise.all([pages('/v1/jobs?limit=100', 'jobs', JOBS_KEPT), readCluster()]);
         const older = list.length < JOBS_KEPT ? [] : await pages('/v1/jobs?state=active&limit=100', 'jobs', JOBS_KEPT);
+        const newer = [...jobs.values()].filter((job) => isNewer(job.id, began));
         jobs.clear();
-        for (const job of [...list, ...older])
+        for (const job of [...list, ...older, ...newer])
             jobs.set(job.id, job);
         loaded = true;
         fault = null;
@@ -55,34 +81,35 @@ export async function readAll() {
 /* A page that is left open for weeks keeps as much as one just opened. */
 function forgetOldest() {
     const ended = [...jobs.values()].filter(isEnded).sort((a, b) => number(a) - number(b));
-    for (const job of ended.slice(0, Math.max(0, jobs.size - JOBS_KEPT)))
+    for (const job of ended.slice(0, Math.max(0, jobs.size - JOBS_KEPT))) {
         jobs.delete(job.id);
+        viewed.delete(job.id);
+    }
 }
 
 async function readStale() {
     timer = null;
-    const ids = [...stale];
-    const readNodes = staleCluster;
+    const ids = [...stale], began = views;
     stale.clear();
-    staleCluster = false;
     try {
-        if (ids.length > 20) {
-            await readAll();
-            return;
-        }
         const found = await Promise.all(ids.map((id) => get(`/v1/jobs/${id}`).catch((e) => (e.status === 404 ? null
             : Promise.reject(e)))));
         for (const job of found)
-            if (job)
-                jobs.set(job.id, job);
-        forgetOldest();
-        if (readNodes)
-            await readCluster();
+            if (job) /* views are as lists have them, without plan and specification */
+                jobs.set(job.id, isNewer(job.id, began) ? { ...job, ...jobs.get(job.id) } : job);
+        await readCluster();
         fault = null;
     } catch (e) {
         fault = e;
     }
     tell(null);
+}
+
+let told = null;
+
+/* Views may come by the hundred: pages are told of them a few times a second. */
+function tellSoon() {
+    told ??= setTimeout(() => { told = null; forgetOldest(); tell(null); }, 150);
 }
 
 function later() {
@@ -91,11 +118,26 @@ function later() {
 
 export function refreshJob(id) {
     stale.add(id);
-    staleCluster = true;
     later();
 }
 
 function take(type, event) {
+    if (type === 'view-node') {
+        viewed.set(`node ${event.id}`, ++views);
+        putNode(event);
+        return void tellSoon();
+    }
+    if (type === 'view-job') {
+        viewed.set(event.id, ++views);
+        jobs.set(event.id, event);
+        return void tellSoon();
+    }
+    if (type === 'view-cluster') {
+        cluster = event;
+        return void tellSoon();
+    }
+    if (type === 'reread')
+        return void readAll();
     const job = jobs.get(event.job);
     if (type === 'metrics') {
         if (job) {
@@ -106,11 +148,8 @@ function take(type, event) {
         }
     } else if (type === 'eval' && job && event.data?.loss !== undefined) {
         job.eval = { step: event.data.step, loss: event.data.loss };
-    } else {
-        if (event.job)
-            stale.add(event.job);
-        staleCluster = true;
-        later();
+    } else if (type === 'node' && (event.cause?.code === 'removed' || event.cause?.code === 'forgotten')) {
+        nodes = nodes.filter((n) => n.id !== event.data.node);
     }
     tell(event);
 }
@@ -121,21 +160,18 @@ export function start(live, signedOut) {
     stop = new AbortController();
     onSignedOut = signedOut;
     const { signal } = stop;
-    let was = null;
-    readAll();
-    follow('/v1/events', {
+    follow('/v1/events?changes=1', {
         signal, on: take,
         state: (connected, problem) => {
             if (problem?.status === 401)
                 onSignedOut(problem);
-            if (connected && was === false)
-                readAll(); /* something may have happened that the stream no longer has */
-            was = connected;
+            if (connected || !loaded)
+                readAll(); /* what has happened before the stream began, or while it was broken */
             live(connected, problem);
         },
     });
-    /* A node that falls silent sends nothing: look now and then. */
-    const look = setInterval(() => { if (!document.hidden) { staleCluster = true; later(); } }, 10000);
+    /* Nodes' last words and what their GPUs measure are not in the stream: look now and then. */
+    const look = setInterval(() => { if (!document.hidden) later(); }, 10000);
     signal.addEventListener('abort', () => clearInterval(look), { once: true });
 }
 

@@ -54,6 +54,7 @@ struct node {
     int64_t seen_us, seen_wall_us; /* monotonic, wall */
     int64_t lost_wall_us;          /* since when it has been lost; 0: it is not, or was not before this musterd */
     uint64_t version;              /* of its set of assignments */
+    uint64_t told;                 /* mark of what was told last of it (deltas.h) */
     uint64_t storing;              /* its report whose pieces are being stored; 0: none */
     int64_t told_refused;          /* minute of the last warning that it sends what is of other nodes' runs */
     json_t *gpus;                  /* owned: as its agent told them last; NULL: none */

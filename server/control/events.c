@@ -19,6 +19,7 @@ struct follower { /* a stream */
     uint64_t job; /* 0: all */
     int rank;     /* logs: -1 all */
     bool logs, done;
+    bool changes; /* what things look like after each change, too */
     struct http_identity who;
 };
 
@@ -27,8 +28,9 @@ struct published { /* an event of this turn, sent once it is durable */
     uint64_t job;
     char type[16];
     char user[SPEC_NAME_MAX];
-    char *text;     /* owned */
-    int rank;       /* of a log piece */
+    char *text; /* owned */
+    int rank;   /* of a log piece */
+    bool change;
     bool log, last; /* last: the job has ended, its streams end */
 };
 
@@ -122,6 +124,23 @@ void events_note(struct core *c, uint64_t job, const char *user, const char *typ
                     true, true, false);
 }
 
+void events_change_new(struct core *c, uint64_t job, const char *user, const char *type, json_t *view)
+{
+    char *text = view ? json_dumps(view, JSON_COMPACT) : NULL;
+    struct published *p = text ? out_add(c->events) : NULL;
+
+    if (p) {
+        p->job = job;
+        p->change = true;
+        p->text = text;
+        text = NULL;
+        (void)snprintf(p->type, sizeof(p->type), "%s", type);
+        (void)snprintf(p->user, sizeof(p->user), "%s", user);
+    }
+    free(text);
+    json_decref(view);
+}
+
 void events_log_new(struct core *c, uint64_t job, const char *user, int rank, json_t *piece)
 {
     struct published *p = c->events->n > 0 ? out_add(c->events) : NULL;
@@ -139,7 +158,7 @@ void events_log_new(struct core *c, uint64_t job, const char *user, int rank, js
 
 static bool wants(const struct follower *f, const struct published *p)
 {
-    if (f->done || f->logs != p->log || (f->job != 0 && f->job != p->job))
+    if (f->done || f->logs != p->log || (p->change && !f->changes) || (f->job != 0 && f->job != p->job))
         return false;
     return (!f->logs || f->rank < 0 || f->rank == p->rank) && auth_sees(&f->who, p->user);
 }
@@ -300,6 +319,20 @@ uint64_t events_next(const struct core *c)
 size_t events_followers(const struct core *c)
 {
     return c->events->n;
+}
+
+size_t events_change_followers(const struct core *c)
+{
+    size_t n = 0;
+
+    for (size_t k = 0; k < c->events->n; k++)
+        n += c->events->v[k].changes;
+    return n;
+}
+
+void events_follow_changes(struct follower *f)
+{
+    f->changes = true;
 }
 
 void events_follow_logs(struct follower *f, int rank)

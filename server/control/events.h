@@ -43,13 +43,18 @@ void events_tell(struct core *c, const struct job *j, const char *actor, const s
 /* A piece of what a rank has printed: not kept. It is taken over. */
 void events_log_new(struct core *c, uint64_t job, const char *user, int rank, json_t *piece);
 
+/* What something looks like now that it has changed: not kept, and for those alone who follow changes. view is taken
+ * over. */
+void events_change_new(struct core *c, uint64_t job, const char *user, const char *type, json_t *view);
+
 /* The id of the next event that is kept: as it was stored, and to be stored. */
 void events_set_next(struct core *c, uint64_t id);
 uint64_t events_next(const struct core *c);
 
 /* --- those who follow --- */
 
-size_t events_followers(const struct core *c); /* how many there are */
+size_t events_followers(const struct core *c);        /* how many there are */
+size_t events_change_followers(const struct core *c); /* of changes, too */
 
 /* Turn the call into a follower of its job, or of all jobs. The caller has answered nothing yet; the call is used up.
  * NULL: it is answered. */
@@ -57,6 +62,9 @@ struct follower *events_follow(struct core *c, struct call *call);
 
 /* Follow the output of a rank, -1: of all of them, instead of events. */
 void events_follow_logs(struct follower *f, int rank);
+
+/* Follow changes beside events. */
+void events_follow_changes(struct follower *f);
 
 /* Send an event to this one alone; id 0: none. One that does not take it is let go, as is one for
  * which there is no memory (text NULL): it comes back by the id that it has. */

@@ -10,6 +10,7 @@
 #include "server/cluster/slots.h"
 #include "server/control/change.h"
 #include "server/control/contact.h"
+#include "server/control/deltas.h"
 #include "server/control/events.h"
 #include "server/control/givers.h"
 #include "server/control/learn.h"
@@ -23,18 +24,12 @@
 
 void nodes_list(struct core *c, struct call *call)
 {
-    const char *after = http_query(call->req, "cursor"), *last = NULL; /* they are in order of their names */
-    size_t limit = (size_t)call_number(call, "limit", LIST_DEFAULT), i = 0;
-    json_t *list = json_array();
+    const char *after = http_query(call->req, "cursor"); /* they are in order of their names */
+    size_t i = 0;
 
     while (i < c->cluster.n_nodes && after && strcmp(c->cluster.nodes[i]->name, after) <= 0)
         i++;
-    for (; i < c->cluster.n_nodes && json_array_size(list) < limit; i++) {
-        (void)json_array_append_new(list, view_node(c, c->cluster.nodes[i]));
-        last = c->cluster.nodes[i]->name;
-    }
-    call_answer_new(call, 200,
-                    json_pack("{s:o, s:s?}", "nodes", list, "next_cursor", i < c->cluster.n_nodes ? last : NULL));
+    deltas_answer_nodes(c, call, i, (size_t)call_number(call, "limit", LIST_DEFAULT));
 }
 
 static struct node *find(struct core *c, struct call *call)
@@ -164,40 +159,7 @@ void nodes_remove(struct core *c, struct call *call)
 
 void nodes_cluster(struct core *c, struct call *call)
 {
-    int ready = 0, total = 0, busy = 0, free_slots = 0;
-    json_t *classes = json_object(), *jobs = json_object();
-
-    for (size_t i = 0; i < c->cluster.n_nodes; i++) {
-        const struct node *n = c->cluster.nodes[i];
-        bool usable = n->contact == NODE_READY && n->registered && !n->drain;
-
-        ready += usable;
-        for (size_t k = 0; k < n->n_slots; k++) {
-            const char *name = c->cluster.classes.name[n->slots[k].class_];
-            json_t *o = json_object_get(classes, name);
-            bool is_free = usable && n->slots[k].job == 0 && slots_usable(&n->slots[k]);
-
-            total++;
-            busy += n->slots[k].job != 0;
-            free_slots += is_free;
-            if (!o) {
-                o = json_pack("{s:i, s:i}", "total", 0, "free", 0);
-                (void)json_object_set_new(classes, name, o);
-            }
-            (void)json_object_set_new(o, "total", json_integer(json_integer_value(json_object_get(o, "total")) + 1));
-            (void)json_object_set_new(o, "free",
-                                      json_integer(json_integer_value(json_object_get(o, "free")) + is_free));
-        }
-    }
-    for (int s = 0; s < JOB_STATES; s++)
-        (void)json_object_set_new(
-            jobs, job_state_name((enum job_state)s),
-            json_integer((json_int_t)(s >= JOB_SUCCEEDED ? c->jobs.ended[s - JOB_SUCCEEDED] : c->jobs.by_state[s])));
-    call_answer_new(call, 200,
-                    json_pack("{s:{s:i, s:i}, s:{s:i, s:i, s:i}, s:o, s:o, s:I}", "nodes", "total",
-                              (int)c->cluster.n_nodes, "ready", ready, "slots", "total", total, "busy", busy, "free",
-                              free_slots, "classes", classes, "jobs", jobs, "queue",
-                              (json_int_t)(c->jobs.by_state[JOB_QUEUED] + c->jobs.by_state[JOB_RECOVERING])));
+    deltas_answer_cluster(c, call);
 }
 
 /* What a round would see now, as text: muster simulate --snapshot reads it. */

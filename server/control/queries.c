@@ -15,7 +15,8 @@ const struct query_parameter queries_jobs[] = {QUERY_TEXT("state"),  QUERY_TEXT(
                                                QUERY_TEXT("cursor"), QUERY_TEXT("fields"),  END};
 const struct query_parameter queries_audit[] = {
     QUERY_TEXT("user"), QUERY_TEXT("from"), QUERY_TEXT("to"), LIMIT, QUERY_NUMBER("cursor", 0, INT64_MAX), END};
-const struct query_parameter queries_events[] = {LIMIT, QUERY_NUMBER("cursor", 0, INT64_MAX), END};
+const struct query_parameter queries_events[] = {LIMIT, QUERY_NUMBER("cursor", 0, INT64_MAX),
+                                                 QUERY_NUMBER("changes", 0, 1), END};
 const struct query_parameter queries_logs[] = {
     QUERY_NUMBER("rank", 0, PLAN_RANKS_MAX - 1),
     QUERY_NUMBER("generation", 1, INT32_MAX),

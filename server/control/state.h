@@ -30,6 +30,7 @@
 struct audit;
 struct audit_file;
 struct auth;
+struct deltas;
 struct events;
 struct files;
 struct givers;
@@ -105,6 +106,7 @@ struct core {
     struct waiters *waiters; /* long-polls (polls.h) */
     struct quarantine *quarantine;
     struct storing *storing;
+    struct deltas *deltas;
     struct enroll *enroll;
     struct secrets *secrets;
     size_t rendezvous_bytes; /* of all runs (rendezvous.h) */

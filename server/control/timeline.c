@@ -232,13 +232,17 @@ void timeline_of_all(struct core *c, struct call *call)
     uint64_t after = begin_of(call, stream, last), end = 0;
     struct follower *f;
     json_t *events;
+    bool changes;
 
     events = stream && !last ? json_array() : all_events(c, http_identity(call->req), after, limit, &end);
     if (!stream) {
         answer_page(call, events, end, NULL);
         return;
     }
+    changes = call_number(call, "changes", 0) != 0;
     f = events_follow(c, call);
+    if (f && changes)
+        events_follow_changes(f);
     if (f)
         send_all(f, events);
     json_decref(events);

@@ -8,6 +8,7 @@
 #include "server/control/auth.h"
 #include "server/control/audit.h"
 #include "server/control/contact.h"
+#include "server/control/deltas.h"
 #include "server/control/dispatch.h"
 #include "server/control/enroll.h"
 #include "server/control/events.h"
@@ -110,6 +111,7 @@ static bool commit(struct core *c)
     int64_t began = mono_us(c);
     int r;
 
+    deltas_jobs(c);
     if (!put_changes(c))
         return false;
     if (store_batch_empty(c->store))
@@ -189,6 +191,7 @@ static void tick(struct core *c)
     contact_tick(c);
     dispatch_tick(c);
     events_tick(c);
+    deltas_tick(c);
     audit_tick(c);
     if (now - c->turn.renewed_us > store_renew_every_us(c->store)) {
         store_renew(c->store);
@@ -312,6 +315,7 @@ void turn_free(struct core *c)
     waiters_free(c->waiters);
     quarantine_free(c->quarantine);
     storing_free(c->storing);
+    deltas_free(c->deltas);
     enroll_free(c->enroll);
     secrets_free(c->secrets);
     free(c);
@@ -328,10 +332,11 @@ static int make_room(struct core *c)
     c->waiters = polls_new();
     c->quarantine = quarantine_new();
     c->storing = reports_storing_new();
+    c->deltas = deltas_new();
     c->enroll = enroll_new();
     c->secrets = secrets_new();
     return cluster_init(&c->cluster) == 0 && table_init(&c->jobs) == 0 && c->audit && c->events && c->givers &&
-                   c->waiters && c->quarantine && c->storing && c->enroll && c->secrets
+                   c->waiters && c->quarantine && c->storing && c->deltas && c->enroll && c->secrets
                ? 0
                : -ENOMEM;
 }

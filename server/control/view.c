@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "server/cluster/gpus.h"
 #include "server/cluster/links.h"
 #include "server/cluster/slots.h"
@@ -120,6 +121,68 @@ json_t *view_node(const struct core *c, const struct node *n)
                      "address", n->address, "version", n->release, "last_seen", cluster_time(n->seen_wall_us),
                      "drain_by", cluster_time(moment_wall_of(&c->now, n->drain_by_us)), "slots", slots, "nic",
                      links_nic_view(n), "links", links_view(n));
+}
+
+uint64_t view_node_mark(const struct core *c, const struct node *n)
+{
+    uint64_t mark = hash_xxh3(n->name, strlen(n->name));
+
+    for (size_t i = 0; i < n->n_slots; i++) {
+        const struct slot *s = &n->slots[i];
+        uint64_t of[] = {mark,
+                         (uint64_t)s->slot,
+                         s->class_,
+                         s->job,
+                         (uint64_t)s->rank,
+                         slots_usable(s),
+                         s->trains,
+                         s->slow.slow ? (uint64_t)s->slow.retry_at_us : 0};
+
+        mark = hash_xxh3(of, sizeof(of));
+    }
+    uint64_t of[] = {mark,
+                     hash_xxh3(node_state(c, n), strlen(node_state(c, n))),
+                     hash_xxh3(n->address, strlen(n->address)),
+                     hash_xxh3(n->release, strlen(n->release)),
+                     (uint64_t)n->drain_by_us,
+                     n->n_links > 0 ? n->n_links + (uint64_t)n->links[n->n_links - 1].at_us : 0,
+                     (uint64_t)n->nic};
+
+    return hash_xxh3(of, sizeof(of));
+}
+
+json_t *view_cluster(const struct core *c)
+{
+    int ready = 0, total = 0, busy = 0, free_slots = 0, of_class[CLASSES_MAX] = {0}, free_of[CLASSES_MAX] = {0};
+    json_t *classes = json_object(), *jobs = json_object();
+
+    for (size_t i = 0; i < c->cluster.n_nodes; i++) {
+        const struct node *n = c->cluster.nodes[i];
+        bool usable = n->contact == NODE_READY && n->registered && !n->drain;
+
+        ready += usable;
+        for (size_t k = 0; k < n->n_slots; k++) {
+            bool is_free = usable && n->slots[k].job == 0 && slots_usable(&n->slots[k]);
+
+            total++;
+            busy += n->slots[k].job != 0;
+            free_slots += is_free;
+            of_class[n->slots[k].class_]++;
+            free_of[n->slots[k].class_] += is_free;
+        }
+    }
+    for (size_t k = 0; k < CLASSES_MAX; k++)
+        if (of_class[k] > 0)
+            (void)json_object_set_new(classes, c->cluster.classes.name[k],
+                                      json_pack("{s:i, s:i}", "total", of_class[k], "free", free_of[k]));
+    for (int s = 0; s < JOB_STATES; s++)
+        (void)json_object_set_new(
+            jobs, job_state_name((enum job_state)s),
+            json_integer((json_int_t)(s >= JOB_SUCCEEDED ? c->jobs.ended[s - JOB_SUCCEEDED] : c->jobs.by_state[s])));
+    return json_pack("{s:{s:i, s:i}, s:{s:i, s:i, s:i}, s:o, s:o, s:I}", "nodes", "total", (int)c->cluster.n_nodes,
+                     "ready", ready, "slots", "total", total, "busy", busy, "free", free_slots, "classes", classes,
+                     "jobs", jobs, "queue",
+                     (json_int_t)(c->jobs.by_state[JOB_QUEUED] + c->jobs.by_state[JOB_RECOVERING]));
 }
 
 /* --- explaining -------------------------------------------------------------------------------------- */

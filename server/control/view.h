@@ -15,6 +15,11 @@ json_t *view_job(const struct core *c, const struct job *j, const struct entry *
 
 json_t *view_node(const struct core *c, const struct node *n);
 
+/* A number that is another one when more of the node's view has changed than its last word and its GPUs' figures. */
+uint64_t view_node_mark(const struct core *c, const struct node *n);
+
+json_t *view_cluster(const struct core *c); /* totals */
+
 /* Why the job is where it is, and what would help. */
 json_t *view_explain(struct core *c, const struct job *j, const struct entry *e);
 

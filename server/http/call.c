@@ -81,7 +81,9 @@ void call_deliver(struct call *call)
     if (req && call->etag[0])
         http_set_header(req, "ETag", call->etag);
     if (req && call->page) {
-        http_reply_text(req, call->status, "text/plain; version=0.0.4; charset=utf-8", call->page, strlen(call->page));
+        http_reply_text(req, call->status,
+                        call->page_is_json ? "application/json" : "text/plain; version=0.0.4; charset=utf-8",
+                        call->page, strlen(call->page));
     } else if (req && call->status >= 400) {
         const char *code = json_string_value(json_object_get(call->reply, "code"));
         const char *detail = json_string_value(json_object_get(call->reply, "detail"));

@@ -35,7 +35,8 @@ struct call {
     int status; /* 0: not answered yet */
     json_t *reply;
     char etag[32];
-    char *page; /* owned: an answer that is text, not JSON */
+    char *page; /* owned: an answer as text */
+    bool page_is_json;
 };
 
 /* One for a request (may be NULL), to be run on the thread whose queue it is put into. New; NULL: no memory. */

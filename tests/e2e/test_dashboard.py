@@ -350,3 +350,17 @@ def test_a_nodes_gpus_are_shown_with_what_ails_them(inside, cluster, tmp_path):
     inside.says("Device 1 takes no work: the driver has lost it.")
     row = inside.wait("no GPU", lambda: inside.find(".gpus tbody tr"))[0]
     assert [td.text for td in row.find_elements(By.TAG_NAME, "td")] == ["0", "97 %", "70.0 / 80 GiB", "70 W", "31 °C"]
+
+
+def test_jobs_that_come_and_go_are_shown_without_reading_all_nodes_again(inside, cluster):
+    """The stream brings what has changed: with many nodes and many open dashboards all else is too much."""
+    reads = "return performance.getEntriesByType('resource').filter((e) => e.name.includes('/v1/nodes')).length"
+    inside.says("n1")
+    inside.run("performance.clearResourceTimings()")
+    before = inside.run("return performance.now()")
+    for i in range(10):
+        job = cluster.submit(specs.command("true", name=f"short-{i}"))["id"]
+        cluster.wait(job, "succeeded")
+    inside.wait("all ended", lambda: [p.text for p in inside.find("tr .pill")].count("succeeded") == 10)
+    seconds = (inside.run("return performance.now()") - before) / 1000
+    assert inside.run(reads) <= 1 + seconds / 10, "no more than a look now and then"

@@ -63,7 +63,7 @@ LAYERS = {"worker/engine/comm": [
     ["admission", "audit", "ceilings", "events", "offsets", "plans", "proofs", "quarantine", "records", "rendezvous",
      "retire", "rights", "round", "secrets", "storing"],
     ["change", "learn", "timeline"],
-    ["enroll", "givers", "wall"], ["runs", "view"], ["contact", "dispatch", "load"],
+    ["enroll", "givers", "wall"], ["runs", "view"], ["contact", "deltas", "dispatch", "load"],
     ["bulk", "jobs", "listing", "nodes", "polls", "projects", "reports", "salvage", "tokens"], ["agents"], ["turn"],
     ["routes"],
 ], "worker/engine/train": [
