@@ -1,6 +1,7 @@
 #include "tests/sim/check.h"
 
 #include <inttypes.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +9,8 @@
 #include "server/control/state.h"
 #include "tests/sim/check_runs.h"
 
-#define JOBS_AT_ONCE 256  /* are looked at after a turn; where there are not many more, all */
+#define JOBS_AT_ONCE 256 /* are looked at after a turn; where there are not many more, all */
+#define MEMORY_MAX ((size_t)256 << 20)
 #define SMALL_CLUSTER 128 /* nodes of a cluster whose slots and runs are looked at after each turn */
 
 struct seen { /* of a job, the last time */
@@ -180,6 +182,15 @@ static void check_jobs(struct check *k, const struct core *c)
     }
 }
 
+/* All of this process's: whoever sends much, for long, makes it grow no further. */
+static void check_memory(struct check *k)
+{
+    size_t used = mallinfo2().uordblks;
+
+    if (used > MEMORY_MAX)
+        world_broken(k->w, "servers, agents and all that is stored take %zu bytes", used);
+}
+
 static void check_limits(struct check *k, const struct core *c)
 {
     if (c->rendezvous_bytes > (256 << 20))
@@ -195,6 +206,8 @@ void check_turn(struct check *k, struct core *c)
     k->turns++;
     check_jobs(k, c);
     check_limits(k, c);
+    if (c->cluster.n_nodes <= SMALL_CLUSTER && k->turns % 256 == 0)
+        check_memory(k);
     if (c->cluster.n_nodes <= SMALL_CLUSTER)
         check_runs_turn(k->runs, c);
     if (k->turns % (c->cluster.n_nodes / SMALL_CLUSTER + 1) == 0)

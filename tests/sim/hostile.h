@@ -17,6 +17,7 @@
 
 #define HOSTILE_CLASS "evil"
 #define HOSTILE_NODE "evil"          /* begins the names of their nodes */
+#define HOSTILE_NOT_IN "closed"      /* a project that they are no members of */
 #define HOSTILE_SAYS "hostile words" /* in all that a hostile agent writes of others' jobs */
 
 struct hostile;

@@ -190,9 +190,21 @@ static void out_of_place(struct actor *a)
     hostile_call(a, ROLE_AGENT, "GET", targets[hostile_draw(a->h, 5)], NULL, NULL, HOSTILE_NO);
 }
 
+/* A key of a run that it has no rank of. */
+static void put_key(struct actor *a)
+{
+    char target[128], job[24];
+    json_int_t generation;
+
+    somebodys(a->h, job, &generation);
+    (void)snprintf(target, sizeof(target), "/v1/agents/%s/rendezvous/%s/%" JSON_INTEGER_FORMAT "/%s?incarnation=%s",
+                   a->node, job, generation, hostile_draw(a->h, 2) ? "ucx-0" : "address-1", a->incarnation);
+    hostile_call(a, ROLE_AGENT, "PUT", target, "QUJD", NULL, HOSTILE_ANY);
+}
+
 void hostile_agent_acts(struct actor *a)
 {
-    switch (hostile_draw(a->h, 12)) {
+    switch (hostile_draw(a->h, 13)) {
     case 0:
         enroll(a, a->node, HOSTILE_ANY);
         break;
@@ -219,6 +231,9 @@ void hostile_agent_acts(struct actor *a)
         replay(a);
         break;
     case 10:
+        put_key(a);
+        break;
+    case 11:
         nonsense(a);
         break;
     default:

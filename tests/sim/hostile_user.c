@@ -52,6 +52,14 @@ static void out_of_place(struct actor *a)
         {"PUT", "/v1/projects/default", "{\"quota\": 0, \"borrow\": 0}"},
         {"POST", "/v1/tokens", "{\"user\": \"mallory\", \"role\": \"admin\"}"},
         {"GET", "/v1/tokens", NULL},
+        {"PUT", "/v1/projects/" HOSTILE_NOT_IN "/members/" HOSTILE_USER, "{\"role\": \"manager\"}"},
+        {"DELETE", "/v1/projects/" HOSTILE_NOT_IN "/members/alice", NULL},
+        {"DELETE", "/v1/projects/" HOSTILE_NOT_IN, NULL},
+        {"GET", "/v1/audit", NULL},
+        {"GET", "/v1/quarantine", NULL},
+        {"DELETE", "/v1/quarantine/j1", NULL},
+        {"POST", "/v1/nodes/n00000/enroll", NULL},
+        {"POST", "/v1/agents/join", "{\"node\": \"n00000\", \"code\": \"AAAA-AAAA-AAAA\"}"},
         {"DELETE", "/v1/tokens/aaaaaaaaaaaa", NULL},
         {"GET", "/v1/cluster/snapshot", NULL},
         {"POST", "/v1/agents/register", "{}"},
@@ -78,12 +86,15 @@ static void bad_spec(struct actor *a)
         "{\"command\": {\"argv\": [\"play\"]}, \"retry\": {\"max\": -1}}",
         "{\"command\": {\"argv\": [\"play\"]}, \"train\": {}}",
         "{\"train\": {\"steps\": 0}}",
+        "{\"command\": {\"argv\": [\"play\"]}, \"project\": \"" HOSTILE_NOT_IN "\"}",
+        "{\"command\": {\"argv\": [\"play\"]}, \"project\": \"" HOSTILE_NOT_IN "\", \"priority\": 100}",
     };
 
     if (hostile_draw(a->h, 2))
         hostile_call(a, ROLE_USER, "POST", "/v1/jobs", hostile_nonsense(a->h), "key-1", HOSTILE_MINE);
     else
-        hostile_call(a, ROLE_USER, "POST", "/v1/jobs", specs[hostile_draw(a->h, 8)], NULL, HOSTILE_NO);
+        hostile_call(a, ROLE_USER, "POST", "/v1/jobs", specs[hostile_draw(a->h, sizeof(specs) / sizeof(specs[0]))],
+                     NULL, HOSTILE_NO);
 }
 
 /* Jobs as wide as the limits let them be: refused here for their size, and taken only to fail as one job. */

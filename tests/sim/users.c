@@ -9,6 +9,7 @@
 #include "api/spec.h"
 #include "server/cluster/job.h"
 #include "tests/sim/book.h"
+#include "tests/sim/hostile.h"
 
 #define LOOK_US (10 * SECOND) /* between two looks at a job, at most, */
 #define LOOKERS 500           /* where so many look: a hundred a second */
@@ -59,11 +60,12 @@ static void later(struct users *u, int64_t least_us, int64_t most_us, world_fn *
 static void ask(struct users *u, const char *method, const char *target, const char *body, const char *key,
                 wire_done *done, void *arg)
 {
-    struct front_request q = {.method = method,
-                              .target = target,
-                              .body = body,
-                              .idempotency_key = key,
-                              .who = {.role = u->projects_put < 2 ? ROLE_ADMIN : ROLE_USER, .user = USERS_NAME}};
+    struct front_request q = {
+        .method = method,
+        .target = target,
+        .body = body,
+        .idempotency_key = key,
+        .who = {.role = u->projects_put < USERS_PROJECTS ? ROLE_ADMIN : ROLE_USER, .user = USERS_NAME}};
 
     u->sum.calls++;
     wire_call(u->n, -1, &u->life, &q, CALL_MS, done, arg);
@@ -124,8 +126,8 @@ static void write_train(struct users *u, struct wanted *j, int devices, const ch
 
 static void write_spec(struct users *u, struct wanted *j)
 {
-    static const char *const projects[USERS_PROJECTS] = {"default", "green", "tight"};
-    const char *project = projects[world_draw(u->w, USERS_PROJECTS)];
+    static const char *const projects[USERS_PROJECTS + 1] = {"default", "green", HOSTILE_NOT_IN, "tight"};
+    const char *project = projects[world_draw(u->w, USERS_PROJECTS + 1)];
     int quota = users_quota(u);
     int widest = strcmp(project, "tight") == 0 && u->wish.widest > quota ? quota : u->wish.widest;
     int devices = 1 << world_draw(u->w, 4);
@@ -355,6 +357,9 @@ static void events_read(void *arg, int status, const char *body, size_t len, con
         later(j->u, SECOND, 5 * SECOND, read_events, j);
         return;
     }
+    if (body && strstr(body, HOSTILE_SAYS))
+        world_broken(j->u->w, "an event of j%" PRIu64 " is of somebody who has no part in it: %.400s", j->id,
+                     strstr(body, HOSTILE_SAYS) - 100);
     doc = json_loadb(body, len, 0, NULL);
     if (json_is_null(json_object_get(doc, "left_out"))) {
         j->u->sum.replayed++;
@@ -470,7 +475,7 @@ static void project_put(void *arg, int status, const char *body, size_t len, con
     }
     if (status >= 300)
         world_broken(u->w, "a project is answered %d: %.*s", status, (int)len, body);
-    if (++u->projects_put < 2)
+    if (++u->projects_put < USERS_PROJECTS)
         put_project(u);
     else
         for (int i = 0; i < u->wish.jobs; i++)
@@ -484,6 +489,11 @@ static void put_project(void *arg)
 
     if (u->projects_put == 0) {
         ask(u, "PUT", "/v1/projects/green", "{\"weight\": 2}", NULL, project_put, u);
+        return;
+    }
+    if (u->projects_put == 1) {
+        ask(u, "PUT", "/v1/projects/" HOSTILE_NOT_IN, "{\"members\": {\"" USERS_NAME "\": \"member\"}}", NULL,
+            project_put, u);
         return;
     }
     (void)snprintf(body, sizeof(body), "{\"quota\": %d, \"borrow\": 0}", users_quota(u));

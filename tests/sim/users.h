@@ -14,7 +14,7 @@
 #include "tests/sim/world.h"
 
 #define USERS_NAME "alice"
-#define USERS_PROJECTS 3
+#define USERS_PROJECTS 3 /* beside the default one */
 
 struct book;
 struct users;
