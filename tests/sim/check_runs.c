@@ -118,6 +118,12 @@ static void begin(struct check_runs *k, struct run_seen *s, const struct entry *
         memcpy(s->ranks[i].node, e->job.places[i].node, sizeof(s->ranks[i].node));
 }
 
+/* Its agent has spoken of it: the end of one that was to stop before it was started is the server's own word. */
+static bool is_told(const struct rank *r)
+{
+    return r->phase != RANK_NONE && !(r->phase == RANK_EXITED && r->exit.status < 0);
+}
+
 static void see_job(struct check_runs *k, const struct core *c, uint64_t job)
 {
     const struct entry *e = table_find(&c->jobs, job);
@@ -135,7 +141,7 @@ static void see_job(struct check_runs *k, const struct core *c, uint64_t job)
         begin(k, s, e);
     s->intent = e->job.intent;
     for (size_t i = 0; i < s->n; i++)
-        s->ranks[i].heard = s->ranks[i].heard || e->run.ranks[i].phase != RANK_NONE;
+        s->ranks[i].heard = s->ranks[i].heard || is_told(&e->run.ranks[i]);
 }
 
 void check_runs_turn(struct check_runs *k, const struct core *c)
