@@ -110,6 +110,33 @@ static void wide_spec(struct actor *a)
     hostile_call(a, ROLE_USER, "POST", "/v1/jobs", body, NULL, HOSTILE_MINE);
 }
 
+/* Many at once: of the jobs that a selector names, the caller's own alone are meant. */
+static void act_on_many(struct actor *a)
+{
+    static const char *const bodies[] = {
+        "{\"selector\": {\"user\": \"alice\"}}",
+        "{\"selector\": {\"state\": \"active\"}}",
+        "{\"selector\": {\"project\": \"tight\", \"state\": \"queued,running\"}}",
+        "{\"selector\": {\"name\": \"u\"}, \"dry_run\": true}",
+        "{\"selector\": {}}",
+        "{\"selector\": {\"user\": \"" HOSTILE_USER "\"}}",
+    };
+
+    hostile_call(a, ROLE_USER, "POST", "/v1/jobs:cancel", bodies[hostile_draw(a->h, 6)], NULL, HOSTILE_ANY);
+}
+
+/* A secret of one's own, again and again, and too large. */
+static void secrets(struct actor *a)
+{
+    static char large[40000];
+    char target[64], body[40064];
+
+    memset(large, 'x', sizeof(large) - 1);
+    (void)snprintf(target, sizeof(target), "/v1/secrets/s%zu", hostile_draw(a->h, 100));
+    (void)snprintf(body, sizeof(body), "{\"value\": \"%.*s\"}", hostile_draw(a->h, 4) ? 100 : 39999, large);
+    hostile_call(a, ROLE_USER, hostile_draw(a->h, 4) ? "PUT" : "DELETE", target, body, NULL, HOSTILE_ANY);
+}
+
 static void read_much(struct actor *a)
 {
     static const char *const targets[] = {
@@ -123,6 +150,7 @@ static void read_much(struct actor *a)
         "/v1/cluster",
         "/v1/jobs/j18446744073709551616",
         "/v1/jobs/j0/events",
+        "/v1/secrets",
         "/v1/projects/%2e%2e",
     };
 
@@ -132,7 +160,7 @@ static void read_much(struct actor *a)
 
 void hostile_user_acts(struct actor *a)
 {
-    switch (hostile_draw(a->h, 10)) {
+    switch (hostile_draw(a->h, 12)) {
     case 0:
     case 1:
         submit(a);
@@ -155,6 +183,12 @@ void hostile_user_acts(struct actor *a)
             wide_spec(a);
         else
             bad_spec(a);
+        break;
+    case 9:
+        act_on_many(a);
+        break;
+    case 10:
+        secrets(a);
         break;
     default:
         read_much(a);
