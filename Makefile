@@ -31,7 +31,7 @@ override LDFLAGS += -fsanitize=$(SANITIZE)
 endif
 
 # One static library a folder, four of worker/; each program is its main.c and the libraries of its floor and below.
-LIBRARIES := base compress scheduler checkpoint api cli flight snapshot engine agent server
+LIBRARIES := base compress scheduler checkpoint api cli flight snapshot engine agent helper server
 src_base       := $(shell find base -name '*.c' 2>/dev/null)
 src_compress   := $(shell find compress -name '*.c' -not -path '*/cuda/*' 2>/dev/null) # mk/cuda.mk has the rest
 src_scheduler  := $(shell find scheduler -name '*.c' 2>/dev/null)
@@ -42,6 +42,7 @@ src_flight     := $(shell find worker/flight -name '*.c' 2>/dev/null)
 src_snapshot   := $(shell find worker/snapshot -name '*.c' 2>/dev/null)
 src_engine     := $(shell find worker/engine -name '*.c' -not -name main.c -not -path '*/cuda/*' 2>/dev/null)
 src_agent      := $(shell find worker/agent -name '*.c' -not -name main.c 2>/dev/null)
+src_helper     := $(shell find worker/helper -name '*.c' -not -name main.c 2>/dev/null)
 src_server     := $(shell find server -name '*.c' -not -name main.c 2>/dev/null)
 
 floor_base       := base
@@ -54,14 +55,15 @@ floor_flight     := flight base
 floor_snapshot   := snapshot checkpoint compress base
 floor_engine     := engine snapshot flight checkpoint compress api scheduler base
 floor_agent      := agent snapshot flight checkpoint compress api scheduler base
-floor_worker     := agent $(floor_engine)
+floor_helper     := helper
+floor_worker     := agent helper $(floor_engine)
 floor_server     := server api scheduler base
 
 libs_of     = $(foreach f,$(floor_$(1)),$(BUILD)/lib$(f).a)
 external_of = $(foreach f,$(floor_$(1)),$(LIBS_$(f)))
 obj_of      = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 
-PROGRAMS := $(BUILD)/bin/musterd $(BUILD)/bin/muster-agent $(BUILD)/bin/muster-train $(BUILD)/bin/muster
+PROGRAMS := $(BUILD)/bin/musterd $(BUILD)/bin/muster-agent $(BUILD)/bin/muster-helper $(BUILD)/bin/muster-train $(BUILD)/bin/muster
 
 .PHONY: all
 all: $(PROGRAMS)  ## the programs, in build/bin
@@ -86,6 +88,7 @@ $(BUILD)/bin/$(1): $(BUILD)/obj/$(2:.c=.o) $(call libs_of,$(3))
 endef
 $(eval $(call program,musterd,server/main.c,server))
 $(eval $(call program,muster-agent,worker/agent/main.c,agent))
+$(eval $(call program,muster-helper,worker/helper/main.c,helper))
 $(eval $(call program,muster-train,worker/engine/train/main.c,engine))
 $(eval $(call program,muster,api/cli/main.c,cli))
 
@@ -100,10 +103,10 @@ $(BUILD)/tests/unit/$(1)/%: $(BUILD)/obj/tests/unit/$(1)/%.o $(call libs_of,$(2)
 	@echo "  ld  $$@"
 	@$(CC) $(CFLAGS) $(LDFLAGS) $$(LDFLAGS_$$(notdir $$@)) -o $$@ $$^ $(call external_of,$(2)) -lcmocka
 endef
-$(foreach f,$(filter-out cli flight snapshot engine agent,$(LIBRARIES)),$(eval $(call unit_rule,$(f),$(f))))
+$(foreach f,$(filter-out cli flight snapshot engine agent helper,$(LIBRARIES)),$(eval $(call unit_rule,$(f),$(f))))
 $(eval $(call unit_rule,api/cli,cli))
-$(foreach f,flight snapshot agent,$(eval $(call unit_rule,worker/$(f),$(f))))
-$(foreach f,$(filter-out flight snapshot agent,$(patsubst tests/unit/worker/%/,%,$(wildcard tests/unit/worker/*/))),\
+$(foreach f,flight snapshot agent helper,$(eval $(call unit_rule,worker/$(f),$(f))))
+$(foreach f,$(filter-out flight snapshot agent helper,$(patsubst tests/unit/worker/%/,%,$(wildcard tests/unit/worker/*/))),\
 	$(eval $(call unit_rule,worker/$(f),engine)))
 
 .PHONY: units

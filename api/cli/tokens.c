@@ -8,7 +8,7 @@
 
 int tokens_create(struct cli *c)
 {
-    const char *role = cli_option(c, "role");
+    const char *role = cli_option(c, "role"), *unix_user = cli_option(c, "unix");
     long expires_s = cli_number(c, "expires", 0);
     json_t *answer = NULL, *body = json_pack("{s:s, s:s}", "user", c->arg[0], "role", role);
     char expires_at[CLOCK_RFC3339_MAX];
@@ -18,6 +18,8 @@ int tokens_create(struct cli *c)
         clock_rfc3339(clock_wall_us() + expires_s * 1000000, expires_at);
         (void)json_object_set_new(body, "expires_at", json_string(expires_at));
     }
+    if (body && unix_user)
+        (void)json_object_set_new(body, "unix_user", json_string(unix_user));
     r = body ? cli_call(c, "POST", "/v1/tokens", body, NULL, &answer)
              : cli_fail(CLI_USAGE, "the user's name or the role is not UTF-8");
     json_decref(body);

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "api/protocol/exit.h"
+#include "api/protocol/protocol.h"
 #include "api/spec.h"
 #include "base/merr.h"
 #include "scheduler/plan/layout.h"
@@ -65,6 +66,7 @@ struct job_holder { /* a node that the job has left and whose memory may have it
 struct job {
     uint64_t id; /* "j17" is 17; 0 is none */
     char name[SPEC_NAME_MAX], project[SPEC_NAME_MAX], user[SPEC_NAME_MAX];
+    char unix_user[PROTOCOL_USER_MAX]; /* account of its ranks, of its user's token; "": the jobs' account */
     enum job_kind kind;
     json_t *labels; /* owned: an object of texts; NULL: none */
     int priority, min, max;

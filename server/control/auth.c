@@ -267,10 +267,11 @@ static json_t *time_of(int64_t wall_us)
 
 static json_t *view(const struct entry *e)
 {
-    return json_pack("{s:s, s:s, s:s, s:s?, s:o, s:o, s:s?, s:b}", "id", e->who.token, "user", e->who.user, "role",
-                     http_role_name(e->who.role), "made_at", *e->made_at ? e->made_at : NULL, "expires_at",
+    return json_pack("{s:s, s:s, s:s, s:s?, s:o, s:o, s:s?, s:s?, s:b}", "id", e->who.token, "user", e->who.user,
+                     "role", http_role_name(e->who.role), "made_at", *e->made_at ? e->made_at : NULL, "expires_at",
                      time_of(e->expires_us), "last_used_at", time_of(atomic_load(&e->used_us)), "node",
-                     *e->who.node ? e->who.node : NULL, "file", !*e->made_at);
+                     *e->who.node ? e->who.node : NULL, "unix_user", *e->who.unix_user ? e->who.unix_user : NULL,
+                     "file", !*e->made_at);
 }
 
 static int keep(struct store *store, const struct entry *e)
@@ -295,6 +296,7 @@ static bool read_record(const char *hash, const char *text, struct entry *e)
     const char *expires_at = json_string_value(json_object_get(o, "expires_at"));
     const char *used_at = json_string_value(json_object_get(o, "last_used_at"));
     const char *node = json_string_value(json_object_get(o, "node"));
+    const char *unix_user = json_string_value(json_object_get(o, "unix_user"));
     int64_t used_us = 0;
     bool good = strlen(hash) == AUTH_HASH_MAX - 1 &&
                 json_unpack(o, "{s:s, s:s, s:s}", "user", &user, "role", &role, "made_at", &made_at) == 0;
@@ -303,6 +305,7 @@ static bool read_record(const char *hash, const char *text, struct entry *e)
         who.role = auth_role(role);
         (void)snprintf(who.user, sizeof(who.user), "%s", user);
         (void)snprintf(who.node, sizeof(who.node), "%s", node ? node : "");
+        (void)snprintf(who.unix_user, sizeof(who.unix_user), "%s", unix_user ? unix_user : "");
         entry_init(e, hash, &who);
         (void)snprintf(e->made_at, sizeof(e->made_at), "%s", made_at);
         if (used_at && clock_read_rfc3339(used_at, &used_us) == 0)

@@ -183,6 +183,7 @@ void jobs_submit(struct core *c, struct call *call)
         return;
     }
     job_init(&e->job, c->jobs.next, call->spec, http_identity(call->req)->user, c->now.wall_us);
+    (void)snprintf(e->job.unix_user, sizeof(e->job.unix_user), "%s", http_identity(call->req)->unix_user);
     if (!admission_submit(c, call, &e->job, strlen(call->text)) || !check(c, call, e) || call->flag) {
         if (call->status == 0)
             answer_plan(c, call, e);

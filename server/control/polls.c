@@ -74,6 +74,7 @@ static json_t *assignment_json(const struct core *c, const struct entry *e, cons
 
     (void)snprintf(a.job, sizeof(a.job), "j%llu", (unsigned long long)j->id);
     (void)snprintf(a.user, sizeof(a.user), "%s", j->user);
+    (void)snprintf(a.unix_user, sizeof(a.unix_user), "%s", j->unix_user);
     (void)snprintf(a.dir, sizeof(a.dir), "%s/%s", c->cfg.jobs_dir, a.job);
     a.secrets = secrets_of(c, j->user, a.spec);
     agent_prove(c->cfg.run_key, j->id, j->generation, node, a.proof);

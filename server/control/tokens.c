@@ -41,7 +41,26 @@ static bool read_expiry(struct call *call, int64_t wall_us, int64_t *ret_us)
     return false;
 }
 
-/* Read {"user", "role", "expires_at"}. False: the call is answered. */
+/* "unix_user": the name of an account, which each node looks up for itself. */
+static bool read_unix_user(struct call *call, struct http_identity *ret)
+{
+    static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    json_t *value = json_object_get(call->body, "unix_user");
+    const char *text = json_string_value(value);
+
+    if (!value || json_is_null(value))
+        return true;
+    if (!text || !*text || *text == '-' || strlen(text) >= sizeof(ret->unix_user) ||
+        strspn(text, good) != strlen(text) || strcmp(text, "root") == 0 || strspn(text, "0123456789") == strlen(text)) {
+        call_problem(call, 422, "unix-user-invalid",
+                     "'unix_user' is the name of a person's account on the nodes, not root");
+        return false;
+    }
+    (void)snprintf(ret->unix_user, sizeof(ret->unix_user), "%s", text);
+    return true;
+}
+
+/* Read {"user", "role", "expires_at", "unix_user"}. False: the call is answered. */
 static bool read_wanted(struct call *call, int64_t wall_us, struct auth_wanted *wanted)
 {
     struct http_identity *ret = &wanted->who;
@@ -51,9 +70,10 @@ static bool read_wanted(struct call *call, int64_t wall_us, struct auth_wanted *
     json_t *value;
 
     json_object_foreach (call->body, key, value) {
-        if (strcmp(key, "user") != 0 && strcmp(key, "role") != 0 && strcmp(key, "expires_at") != 0) {
-            call_problem(call, 422, "unknown-field", "a token has no field '%s'; known are user, role and expires_at",
-                         key);
+        if (strcmp(key, "user") != 0 && strcmp(key, "role") != 0 && strcmp(key, "expires_at") != 0 &&
+            strcmp(key, "unix_user") != 0) {
+            call_problem(call, 422, "unknown-field",
+                         "a token has no field '%s'; known are user, role, expires_at and unix_user", key);
             return false;
         }
     }
@@ -72,7 +92,7 @@ static bool read_wanted(struct call *call, int64_t wall_us, struct auth_wanted *
         return false;
     }
     (void)snprintf(ret->user, sizeof(ret->user), "%s", user);
-    return read_expiry(call, wall_us, &wanted->expires_us);
+    return read_unix_user(call, ret) && read_expiry(call, wall_us, &wanted->expires_us);
 }
 
 void tokens_create(struct core *c, struct call *call)

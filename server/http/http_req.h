@@ -18,9 +18,10 @@ const char *http_role_name(enum http_role role); /* "viewer", ...; never NULL */
 
 struct http_identity {
     enum http_role role;
-    char user[64];  /* of the token; "" for ROLE_NONE */
-    char token[13]; /* the token's id */
-    char node[64];  /* that the token is bound to; "": to none */
+    char user[64];      /* of the token; "" for ROLE_NONE */
+    char token[13];     /* the token's id */
+    char node[64];      /* that the token is bound to; "": to none */
+    char unix_user[33]; /* account of its jobs' ranks; "": the jobs' account */
 };
 
 /* --- what it asks --- */

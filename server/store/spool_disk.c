@@ -35,7 +35,7 @@ static int make(void *self, uint64_t job, struct merr *err)
     int own, r;
 
     (void)snprintf(path, sizeof(path), "%s/j%llu", d->jobs, (unsigned long long)job);
-    own = io_mkdirs(path, 0755, err);
+    own = io_mkdirs(path, 0750, err); /* an agent gives it to its user (worker/agent/account.h) */
     path_of(d, job, NULL, path);
     r = io_mkdirs(path, 0700, own < 0 ? NULL : err);
     return own < 0 ? own : r;

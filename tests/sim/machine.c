@@ -68,7 +68,7 @@ int machine_run_folder(const struct machine *h, const char *job, uint64_t genera
     return 0;
 }
 
-int machine_run_make(struct machine *h, const char *folder, const char *dir, struct merr *err)
+int machine_run_make(struct machine *h, const char *folder, const char *dir, const char *user, struct merr *err)
 {
     struct box *b = &h->m->box[h->on];
     const char *name = strrchr(folder, '/') + 1, *g = strstr(name, "-g");
@@ -77,6 +77,7 @@ int machine_run_make(struct machine *h, const char *folder, const char *dir, str
     if (!acts(h))
         return merr_set(err, -EIO, "the agent is dead");
     (void)dir;
+    (void)user;
     if (machines_folder(b, folder))
         return 0;
     if (b->disk_full)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/random.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -20,6 +21,7 @@
 #include "base/try.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/agent_priv.h"
+#include "worker/agent/guard.h"
 #include "worker/agent/join.h"
 #include "worker/agent/launch.h"
 #include "worker/agent/memory.h"
@@ -167,7 +169,10 @@ static int set_up(struct agent *a, const struct settings *o, const char *state, 
                               .threads = a->devices.threads,
                               .pass_env = o->pass_env,
                               .visible = a->gpus ? a->visible : NULL,
-                              .cgroups = !a->quota[0] || !quota_threaded(a->quota), /* they exclude each other */
+                              .helper = a->helper,
+                              .share = a->helper ? a->limits : NULL,
+                              .cgroups =
+                                  a->helper || !a->quota[0] || !quota_threaded(a->quota), /* they exclude each other */
                               .shares = a->quota[0] ? a->shares : NULL,
                               .quota = a->quota};
     struct merr why;
@@ -180,6 +185,10 @@ static int set_up(struct agent *a, const struct settings *o, const char *state, 
         cfg.memory_limit = o->memory_limit;
     }
     r = io_mkdirs(runs, 0700, err);
+    if (r == 0 && a->helper && strncmp(runs, "/tmp/", 5) == 0)
+        r = merr_set(err, -EINVAL, "'%s' is below /tmp, of which each rank has its own: give another --state", state);
+    if (r == 0 && a->helper && (chmod(state, 0711) < 0 || chmod(runs, 0711) < 0)) /* users' ranks find their folders */
+        r = merr_errno(err, -errno, "cannot let ranks through '%s'", runs);
     if (r == 0)
         r = calls_new(&(struct calls_cfg){.url = o->server, .token_file = a->token_file, .ca_file = o->ca_file},
                       &a->calls, err);
@@ -286,6 +295,7 @@ static int run_agent(struct agent *a, const struct settings *o, const char *self
     bool stop_ranks;
     int r;
 
+    a->helper = guard_helper();
     a->signal_fd = catch_signals(); /* first: from here on an end is an orderly one */
     if (a->signal_fd < 0)
         return merr_errno(err, -errno, "cannot wait for signals");
@@ -318,6 +328,10 @@ static int run_agent(struct agent *a, const struct settings *o, const char *self
         r = set_up(a, o, state, self, err);
     if (r == 0) {
         log_info("node %s offers %d slots at %s to %s", a->node, a->devices.n, a->address, o->server);
+        if (!a->helper)
+            log_warn("shared account: ranks run as this user (%u) and can do all that it can; muster-helper gives them "
+                     "accounts of their own (docs/operations.md)",
+                     (unsigned)geteuid());
         agent_loop(a);
         stop_ranks = o->stop_ranks || a->removed;
         log_info("ending%s", stop_ranks ? " with all ranks" : "; ranks run on");

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include "worker/agent/backoff.h"
+#include "worker/agent/cgroup.h"
 #include "worker/agent/devices.h"
 #include "worker/agent/mirror.h"
 #include "worker/agent/nic.h"
@@ -33,7 +34,9 @@ struct agent {
     const char *visible[DEVICES_MAX]; /* of the devices, where some are GPUs */
     double shares[DEVICES_MAX];       /* of the devices, */
     char quota[PATH_MAX];             /* where some have one; "": none has */
-    struct nic nic;                   /* that links this node to others */
+    int helper;                       /* socket to a helper that gives ranks other accounts (guard.h); 0: none */
+    struct cgroup_limits limits[DEVICES_MAX]; /* with it: what a rank on each device may take */
+    struct nic nic;                           /* that links this node to others */
     struct machine *machine;
     struct ranks *ranks;
     struct ship *ship;

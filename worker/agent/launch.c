@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pwd.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -100,6 +101,7 @@ static void collect_environment(const struct launch *l, struct words *w)
 {
     struct words own = {0};
     bool threads_given = false;
+    const struct passwd *user = l->guard ? getpwnam(*l->guard->user ? l->guard->user : LAUNCH_JOBS) : NULL;
     char **ours, **theirs = l->spec->kind == JOB_COMMAND ? l->spec->command.env : NULL;
 
     buf_init(&own.text, TEXT_LIMIT);
@@ -116,6 +118,10 @@ static void collect_environment(const struct launch *l, struct words *w)
     words_printf(&own, "MUSTER_JOB_DIR=%s", l->job_dir);
     if (l->visible)
         words_printf(&own, "CUDA_VISIBLE_DEVICES=%s", l->visible);
+    if (user) {
+        words_printf(&own, "HOME=%s", user->pw_dir);
+        words_printf(&own, "USER=%s", user->pw_name);
+    }
     if (l->visible && *l->visible && l->spec->kind == JOB_TRAIN)
         words_printf(&own, "MUSTER_KERNELS=cuda");
     ours = words_array(&own);
@@ -167,6 +173,24 @@ static void collect_arguments(const struct launch *l, struct words *w)
         words_add(w, "--cgroup");
         words_add(w, l->cgroup);
     }
+    if (l->limits.memory_bytes)
+        words_printf(w, "--memory=%llu", (unsigned long long)l->limits.memory_bytes);
+    if (l->limits.cpus > 0)
+        words_printf(w, "--cpu-milli=%.0f", l->limits.cpus * 1000);
+    if (l->limits.pids)
+        words_printf(w, "--pids=%llu", (unsigned long long)l->limits.pids);
+    if (l->guard) {
+        words_printf(w, "--wire=%d", SHIM_WIRE_FD);
+        words_printf(w, "--user=%s", l->guard->user);
+        if (l->guard->tmp)
+            words_printf(w, "--tmp=%s", l->guard->tmp);
+        if (l->guard->shm)
+            words_printf(w, "--shm=%s", l->guard->shm);
+        if (l->guard->keep)
+            words_printf(w, "--keep=%s", l->guard->keep);
+        if (l->guard->alone)
+            words_add(w, "--alone");
+    }
     if (l->quota) {
         words_add(w, "--quota");
         words_add(w, l->quota);
@@ -206,7 +230,7 @@ int launch_log_free(const char *folder, int rank)
 
 /* posix_spawn in a session of its own, with the signals held back that the shim wants to see: none can end
  * it before it looks. */
-static int spawn(const struct launch *l, char **argv, char **envp, int log_fd, int ready_fd, pid_t *ret)
+static int spawn(const struct launch *l, char **argv, char **envp, int log_fd, int ready_fd, int wire, pid_t *ret)
 {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attr;
@@ -230,6 +254,8 @@ static int spawn(const struct launch *l, char **argv, char **envp, int log_fd, i
         r = posix_spawn_file_actions_adddup2(&actions, log_fd, STDERR_FILENO);
     if (!r)
         r = posix_spawn_file_actions_adddup2(&actions, ready_fd, SHIM_READY_FD);
+    if (!r && wire >= 0)
+        r = posix_spawn_file_actions_adddup2(&actions, wire, SHIM_WIRE_FD);
     if (!r)
         r = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     if (!r)
@@ -258,7 +284,7 @@ int launch_rank(const struct launch *l, pid_t *ret_shim, int *ret_ready_fd, stru
     IO_CLOSE_AUTO int log_fd = -1, read_fd = -1, write_fd = -1;
     struct words args = {0}, env = {0};
     char path[PATH_MAX], **argv, **envp;
-    int ready[2], r = 0;
+    int ready[2], wire = l->guard ? l->wire : -1, r = 0;
 
     shim_path(path, sizeof(path), l->folder, l->rank, "log");
     r = io_open_plain(path, O_WRONLY | O_APPEND | O_CREAT);
@@ -284,7 +310,7 @@ int launch_rank(const struct launch *l, pid_t *ret_shim, int *ret_ready_fd, stru
     else if (!argv || !envp)
         r = merr_set(err, -ENOMEM, "the command line or environment of rank %d is too large", l->rank);
     if (r == 0) {
-        r = spawn(l, argv, envp, log_fd, write_fd, ret_shim);
+        r = spawn(l, argv, envp, log_fd, write_fd, wire, ret_shim);
         if (r < 0)
             merr_errno(err, r, "cannot start '%s' for rank %d", l->self, l->rank);
     }

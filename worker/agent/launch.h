@@ -8,8 +8,11 @@
 
 #include "api/spec.h"
 #include "base/merr.h"
+#include "worker/agent/cgroup.h"
+#include "worker/agent/guard.h"
 
 /* Variables that a rank gets from the agent's environment, whatever else it gets. */
+#define LAUNCH_JOBS "muster-job" /* whose home a rank of the jobs' account has, where there is one of that name */
 #define LAUNCH_ENV "PATH,HOME,LANG,TZ,USER"
 #define LAUNCH_ENV_MUSTER "MUSTER_KERNELS,MUSTER_CUDA_BACKEND,MUSTER_NCCL,MUSTER_CUDA_GRAPHS,MUSTER_HOLD"
 
@@ -18,8 +21,11 @@ struct launch {
     const char *train;  /* path of muster-train */
     const char *cwd;    /* of a train rank, and of a command without workdir */
     const char *folder; /* of the run */
-    const char *cgroup; /* a cgroup (v2) to make for the rank, or NULL */
-    const char *quota;  /* a cgroup with a share of the processor (quota.h) that it must be in, or NULL */
+    const char *cgroup; /* control groups to make for the rank (cgroup.h), or NULL */
+    struct cgroup_limits limits;
+    const struct guard_rank *guard; /* how it is to be under another account; NULL: under ours */
+    int wire;                       /* with guard: the socket to it */
+    const char *quota;              /* a cgroup with a share of the processor (quota.h) that it must be in, or NULL */
     double share;
     const char *job, *job_dir;
     const char *master_addr; /* where rank 0 runs */

@@ -19,6 +19,7 @@
 #include "base/io.h"
 #include "base/try.h"
 #include "base/utf8.h"
+#include "worker/agent/account.h"
 #include "worker/agent/launch.h"
 #include "worker/agent/memory.h"
 #include "worker/agent/proc.h"
@@ -29,7 +30,9 @@
 
 struct machine {
     char *root, *self, *train, *cwd, *memory, *quota, *pass_env;
-    char cgroup[PATH_MAX]; /* parent of the ranks' cgroups, "": none */
+    char cgroup[CGROUP_LIST_MAX]; /* folders of the ranks' control groups; "": none */
+    struct account account;
+    const struct cgroup_limits *share; /* borrowed; NULL: no limits but the spec's */
     char boot_id[PROC_BOOT_ID_MAX];
     uint64_t memory_limit;
     int threads;
@@ -56,32 +59,14 @@ static char *copy(const char *text, bool *ok)
     return s;
 }
 
-/* The cgroup (v2) this process is in, if folders can be made in it. */
-static void find_cgroup(struct machine *h)
+/* Where groups for ranks can be made. */
+static void find_cgroups(struct machine *h)
 {
-    static const char *const mounts[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
-    struct buf text;
-    const char *own;
+    BUF_CLEAR_AUTO struct buf self;
 
-    buf_init(&text, 65536);
-    own = io_read_file("/proc/self/cgroup", &text, NULL) == 0 ? strstr(buf_text(&text), "0::/") : NULL;
-    for (size_t i = 0; own && !h->cgroup[0] && i < sizeof(mounts) / sizeof(mounts[0]); i++) {
-        char path[PATH_MAX], probe[PATH_MAX];
-        int len = (int)strcspn(own + 3, "\n");
-
-        (void)snprintf(path, sizeof(path), "%s%.*s", mounts[i], len > 1000 ? 1000 : len, own + 3);
-        /* The root has no cgroup.kill, so a child is made to see. */
-        (void)snprintf(probe, sizeof(probe), "%.1100s/muster-probe-%d", path, (int)getpid());
-        if (mkdir(probe, 0755) == 0) {
-            char kill_file[PATH_MAX];
-
-            (void)snprintf(kill_file, sizeof(kill_file), "%.1200s/cgroup.kill", probe);
-            if (access(kill_file, W_OK) == 0)
-                (void)snprintf(h->cgroup, sizeof(h->cgroup), "%s", path);
-            (void)rmdir(probe);
-        }
-    }
-    buf_clear(&text);
+    buf_init(&self, 65536);
+    if (io_read_file("/proc/self/cgroup", &self, NULL) == 0)
+        cgroup_find("/sys/fs/cgroup", buf_text(&self), h->account.helper > 0, h->cgroup);
 }
 
 int machine_new(const struct machine_cfg *cfg, struct machine **ret, struct merr *err)
@@ -109,8 +94,12 @@ int machine_new(const struct machine_cfg *cfg, struct machine **ret, struct merr
         machine_free(h);
         return merr_set(err, -ENOMEM, "no memory or descriptor to look after processes");
     }
+    h->account.helper = cfg->helper;
+    h->share = cfg->share;
+    if (cfg->helper && cfg->memory)
+        (void)snprintf(h->account.shm, sizeof(h->account.shm), "%.4000s.shm", cfg->memory);
     if (cfg->cgroups)
-        find_cgroup(h);
+        find_cgroups(h);
     *ret = h;
     return 0;
 }
@@ -128,6 +117,11 @@ void machine_free(struct machine *h)
     free(h->pass_env);
     io_close(&h->epoll_fd);
     free(h);
+}
+
+bool machine_is_shared(const struct machine *h)
+{
+    return !h->account.helper;
 }
 
 int64_t machine_mono_us(const struct machine *h)
@@ -162,29 +156,25 @@ int machine_run_folder(const struct machine *h, const char *job, uint64_t genera
     return 0;
 }
 
-int machine_run_make(struct machine *h, const char *folder, const char *dir, struct merr *err)
+int machine_run_make(struct machine *h, const char *folder, const char *dir, const char *user, struct merr *err)
 {
     char path[PATH_MAX + 32];
-    int r;
 
-    (void)h;
-    r = io_mkdirs(folder, 0700, err);
-    if (r < 0)
-        return r;
-    r = io_mkdirs(dir, 0755, err);
-    if (r < 0)
-        return r;
+    TRY(io_mkdirs(folder, 0700, err));
+    TRY(io_mkdirs(dir, 0750, err));
     (void)snprintf(path, sizeof(path), "%s/rendezvous", folder);
-    return io_mkdirs(path, 0700, err);
+    TRY(io_mkdirs(path, 0700, err));
+    return account_share_run(&h->account, folder, dir, user, err);
 }
 
 /* Memory for the snapshots of this node's ranks. Without it the run does without. */
-static void give_memory(const struct machine *h, struct assignment *a)
+static void give_memory(const struct machine *h, struct assignment *a, const char *folder)
 {
     char path[PATH_MAX];
     struct merr why;
 
-    if (memory_open(h->memory, a->job, a->dir, path, &why) < 0) {
+    if (memory_open(h->memory, a->job, a->dir, path, &why) < 0 ||
+        account_share_memory(&h->account, path, folder, a->unix_user, &why) < 0) {
         utf8_copy(a->no_memory, sizeof(a->no_memory), why.text);
         return;
     }
@@ -203,7 +193,7 @@ int machine_run_keep(struct machine *h, const char *folder, enum job_kind kind, 
     a.threads = h->threads;
     (void)snprintf(a.boot_id, sizeof(a.boot_id), "%s", h->boot_id);
     if (h->memory && kind == JOB_TRAIN)
-        give_memory(h, &a);
+        give_memory(h, &a, folder);
     doc = assignment_write(&a);
     if (doc)
         text = json_dumps(doc, JSON_INDENT(1));
@@ -211,6 +201,8 @@ int machine_run_keep(struct machine *h, const char *folder, enum job_kind kind, 
     if (text) {
         (void)snprintf(path, sizeof(path), "%s/assignment.json", folder);
         r = io_publish_file(path, text, strlen(text), 0600, err);
+        if (r == 0)
+            r = account_share_file(&h->account, path, false, err);
     } else {
         r = merr_set(err, -ENOMEM, "no memory for run %s", a.job);
     }
@@ -309,8 +301,7 @@ int machine_each_run(struct machine *h, machine_run_fn *fn, void *arg, struct me
 
 int machine_run_remove(struct machine *h, const char *folder, struct merr *err)
 {
-    (void)h;
-    return io_remove_tree(folder, err);
+    return account_remove_run(&h->account, folder, err);
 }
 
 ssize_t machine_run_read(const struct machine *h, const char *folder, const char *name, int rank, off_t offset,
@@ -367,6 +358,7 @@ int machine_rank_page(struct machine_rank *r, struct merr *err)
     char path[PATH_MAX + 32];
 
     TRY(flight_create(shim_path(path, sizeof(path), r->folder, r->rank, "flight"), NULL, err));
+    TRY(account_share_file(&r->h->account, path, true, err));
     return flight_watch(path, &r->flight, err);
 }
 
@@ -381,14 +373,43 @@ static void watch(struct machine_rank *r)
         (void)epoll_ctl(r->h->epoll_fd, EPOLL_CTL_ADD, r->ready_fd, &event);
 }
 
-/* A rank's group in the hierarchy at root. */
-static const char *rank_cgroup(const struct machine *h, const char *root, const struct machine_launch *l, int rank,
-                               char *path)
+/* The name of a rank's control groups. */
+static void name_group(const struct machine *h, const struct machine_launch *l, int rank, char ret[256])
 {
     /* The root in the name keeps two agents of one machine apart. */
-    (void)snprintf(path, PATH_MAX, "%.3000s/muster-%s-g%llu-r%d-%08x", root, l->job, (unsigned long long)l->generation,
-                   rank, (unsigned)hash_xxh3(h->root, strlen(h->root)));
-    return path;
+    (void)snprintf(ret, 256, "muster-%s-g%llu-r%d-%08x", l->job, (unsigned long long)l->generation, rank,
+                   (unsigned)hash_xxh3(h->root, strlen(h->root)));
+}
+
+/* What a rank may take: its slot's share where ranks are kept apart, and what its spec says. */
+static struct cgroup_limits find_limits(const struct machine *h, const struct machine_launch *l)
+{
+    struct cgroup_limits limits = {.memory_bytes = 0};
+
+    if (h->share && l->slot >= 0)
+        limits = h->share[l->slot];
+    if (h->account.helper && h->shares && l->slot >= 0 && h->shares[l->slot] > 0)
+        limits.cpus = h->shares[l->slot];
+    return limits;
+}
+
+/* Have a guard for a rank that is to be under another account. */
+static int have_guard(const struct machine_rank *r, const struct machine_launch *l, struct guard_rank *ret,
+                      char folders[3][PATH_MAX], int *ret_wire, struct merr *err)
+{
+    const struct machine *h = r->h;
+    const struct account *a = &h->account;
+    char *tmp = folders[0], *shm = folders[1], *memory = folders[2];
+
+    (void)snprintf(tmp, PATH_MAX, "%.4000s/tmp", r->folder);
+    *ret = (struct guard_rank){.user = l->user, .tmp = tmp, .alone = l->local_world == 1};
+    ret->shm = account_shm(a, r->folder, shm);
+    (void)snprintf(memory, PATH_MAX, "%.3900s/%s", h->memory ? h->memory : "", l->job);
+    if (strncmp(memory, "/dev/shm/", 9) == 0 && access(memory, F_OK) == 0)
+        ret->keep = memory;
+    if (!ret->shm)
+        ret->tmp = ret->keep = NULL;
+    return guard_open(a->helper, ret_wire, err);
 }
 
 int machine_rank_start(struct machine_rank *r, const struct machine_launch *l, struct merr *err)
@@ -396,14 +417,15 @@ int machine_rank_start(struct machine_rank *r, const struct machine_launch *l, s
     const struct machine *h = r->h;
     bool has_slot = l->slot >= 0;
     double share = h->shares && has_slot ? h->shares[l->slot] : 0;
-    char cgroup[PATH_MAX], quota[PATH_MAX];
+    char name[256], cgroup[CGROUP_LIST_MAX], quota[PATH_MAX], folders[3][PATH_MAX];
+    IO_CLOSE_AUTO int wire = -1;
+    struct guard_rank guard;
     struct launch all = {
         .self = h->self,
         .train = h->train,
         .cwd = h->cwd ? h->cwd : l->job_dir,
         .folder = r->folder,
-        .cgroup = h->cgroup[0] ? rank_cgroup(h, h->cgroup, l, r->rank, cgroup) : NULL,
-        .quota = share > 0 ? rank_cgroup(h, h->quota, l, r->rank, quota) : NULL,
+        .limits = find_limits(h, l),
         .share = share,
         .job = l->job,
         .job_dir = l->job_dir,
@@ -423,19 +445,29 @@ int machine_rank_start(struct machine_rank *r, const struct machine_launch *l, s
         .with_parent = h->with_parent,
         .spec = l->spec,
     };
-    pid_t shim;
+    pid_t shim_pid;
     int code;
 
-    code = launch_rank(&all, &shim, &r->ready_fd, err);
+    name_group(h, l, r->rank, name);
+    if (h->cgroup[0] && *cgroup_list(h->cgroup, name, cgroup))
+        all.cgroup = cgroup;
+    if (share > 0 && !h->account.helper && *cgroup_list(h->quota, name, quota))
+        all.quota = quota;
+    if (h->account.helper) {
+        TRY(have_guard(r, l, &guard, folders, &wire, err));
+        all.guard = &guard;
+        all.wire = wire;
+    }
+    code = launch_rank(&all, &shim_pid, &r->ready_fd, err);
     if (code < 0)
         return code;
-    r->shim.pid = shim;
-    (void)proc_start_time(shim, &r->shim.start);
-    r->shim_fd = (int)syscall(SYS_pidfd_open, shim, 0); /* our unreaped child: the number is its own */
+    r->shim.pid = shim_pid;
+    (void)proc_start_time(shim_pid, &r->shim.start);
+    r->shim_fd = (int)syscall(SYS_pidfd_open, shim_pid, 0); /* our unreaped child: the number is its own */
     if (r->shim_fd < 0) {
         code = merr_errno(err, -errno, "cannot watch the shim of rank %d", r->rank);
-        (void)kill(shim, SIGKILL);
-        (void)waitpid(shim, NULL, 0);
+        (void)kill(shim_pid, SIGKILL);
+        (void)waitpid(shim_pid, NULL, 0);
         io_close(&r->ready_fd);
         return code;
     }
@@ -661,10 +693,20 @@ json_t *machine_rank_tail(const struct machine_rank *r)
 
 /* --- memory of jobs ---------------------------------------------------------------------------------- */
 
+/* What is the user's in it goes first. */
+static void close_memory(const struct machine *h, const char *job, bool done)
+{
+    char path[PATH_MAX];
+
+    if (done && h->account.helper && (size_t)snprintf(path, sizeof(path), "%s/%s", h->memory, job) < sizeof(path))
+        account_clean(&h->account, path);
+    memory_close(h->memory, job, done);
+}
+
 void machine_memory_close(struct machine *h, const char *job, bool done)
 {
     if (h->memory)
-        memory_close(h->memory, job, done);
+        close_memory(h, job, done);
 }
 
 void machine_memory_sweep(struct machine *h, bool (*used)(const void *arg, const char *job), const void *arg)
@@ -676,5 +718,5 @@ void machine_memory_sweep(struct machine *h, bool (*used)(const void *arg, const
 void machine_memory_drop(struct machine *h)
 {
     if (h->memory)
-        (void)io_remove_tree(h->memory, NULL);
+        account_drop(&h->account, h->memory);
 }

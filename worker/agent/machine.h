@@ -19,6 +19,7 @@
 #include "api/protocol/assignment.h"
 #include "api/spec.h"
 #include "base/merr.h"
+#include "worker/agent/cgroup.h"
 #include "worker/agent/proc.h"
 #include "worker/agent/shim.h"
 #include "worker/flight/flight.h"
@@ -38,8 +39,10 @@ struct machine_cfg {            /* strings are copied */
     const char *const *visible; /* CUDA_VISIBLE_DEVICES of a rank on each slot; NULL: as the agent has it. Borrowed */
     const double *shares;       /* of a processor for a rank on each slot, 0: no limit; NULL: none has one. Borrowed */
     const char *quota;          /* where groups with shares can be made (quota.h); with shares */
-    bool cgroups;               /* make one for each rank where permitted */
-    bool with_parent;           /* ranks end when this process does, however it ends */
+    bool cgroups;               /* make some for each rank where permitted */
+    int helper;                 /* socket to a helper (guard.h) that starts ranks under other accounts; 0: none */
+    const struct cgroup_limits *share; /* with a helper: what a rank on each slot may take. Borrowed */
+    bool with_parent;                  /* ranks end when this process does, however it ends */
 };
 
 /* Returns 0 or -ENOMEM. */
@@ -48,8 +51,9 @@ int machine_new(const struct machine_cfg *cfg, struct machine **ret, struct merr
 /* Leaves the processes alone. NULL is fine. */
 void machine_free(struct machine *h);
 
-int64_t machine_mono_us(const struct machine *h);                          /* for deadlines */
-int64_t machine_wall_us(const struct machine *h);                          /* for people and records */
+bool machine_is_shared(const struct machine *h);  /* ranks run under the account of the agent */
+int64_t machine_mono_us(const struct machine *h); /* for deadlines */
+int64_t machine_wall_us(const struct machine *h); /* for people and records */
 void machine_boot_id(const struct machine *h, char ret[PROC_BOOT_ID_MAX]); /* "": the system does not tell */
 int machine_fd(const struct machine *h); /* readable when a process has started or ended */
 
@@ -59,8 +63,8 @@ int machine_fd(const struct machine *h); /* readable when a process has started 
 int machine_run_folder(const struct machine *h, const char *job, uint64_t generation, char ret[PATH_MAX],
                        struct merr *err);
 
-/* Make a run's folder and its job's (dir). What is there already is fine. */
-int machine_run_make(struct machine *h, const char *folder, const char *dir, struct merr *err);
+/* Make a run's folder and its job's (dir), whose user is that of the job's ranks. What is there already is fine. */
+int machine_run_make(struct machine *h, const char *folder, const char *dir, const char *user, struct merr *err);
 
 /* Keep a run's assignment, whole or not at all, with what this machine adds to it: the boot it belongs to, the
  * threads of a rank and, for a train job, the job's memory (or why there is none). */
@@ -99,6 +103,7 @@ int machine_rank_page(struct machine_rank *r, struct merr *err);
 
 struct machine_launch {
     const char *job, *job_dir;
+    const char *user;        /* the account of its ranks, where there is a helper; "": the jobs' */
     const char *master_addr; /* where rank 0 runs */
     uint64_t generation;
     int world, local_rank, local_world, node_rank, master_port;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "worker/agent/agent.h"
+#include "worker/agent/order.h"
 #include "worker/agent/solo.h"
 #include "worker/agent/shim.h"
 
@@ -29,6 +30,8 @@ int main(int argc, char **argv)
 
     if (argc > 1 && strcmp(argv[1], "shim") == 0)
         return shim_main(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "rank") == 0)
+        return order_main();
     if (find_programs(self, train) < 0) {
         fprintf(stderr, "muster-agent: cannot tell where this program lies: %s; is /proc mounted?\n", strerror(errno));
         return 1;

@@ -212,7 +212,7 @@ static void publish_key(struct shared *s, const char *key, const char *value)
     (void)snprintf(path, sizeof(path), "%s/%s", s->folder, key);
     /* A file that is there is our own rank's, or was fetched before the agent came back. */
     if (access(path, F_OK) == 0 || (base64_decode(value, strlen(value), &bytes) == 0 &&
-                                    io_publish_file(path, buf_text(&bytes), bytes.len, 0600, NULL) == 0))
+                                    io_publish_file(path, buf_text(&bytes), bytes.len, 0640, NULL) == 0))
         add_key(s, key);
     buf_clear(&bytes);
 }

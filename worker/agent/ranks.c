@@ -111,7 +111,13 @@ void ranks_end_rank(struct run *run, struct rank *rank, const struct rank_exit *
 
 void ranks_lose_rank(const struct ranks *r, struct run *run, struct rank *rank, const char *reason)
 {
-    struct rank_exit e = {.status = -1, .cause = EXIT_CAUSE_NODE, .at_ms = machine_wall_us(r->machine) / 1000};
+    ranks_fail_rank(r, run, rank, EXIT_CAUSE_NODE, reason);
+}
+
+void ranks_fail_rank(const struct ranks *r, struct run *run, struct rank *rank, enum exit_cause cause,
+                     const char *reason)
+{
+    struct rank_exit e = {.status = -1, .cause = cause, .at_ms = machine_wall_us(r->machine) / 1000};
 
     utf8_copy(e.why, sizeof(e.why), reason);
     machine_rank_keep_exit(rank->on_machine, &e);

@@ -25,4 +25,8 @@ void ranks_end_rank(struct run *run, struct rank *rank, const struct rank_exit *
  * folder is there. */
 void ranks_lose_rank(const struct ranks *r, struct run *run, struct rank *rank, const char *reason);
 
+/* Likewise by another cause. */
+void ranks_fail_rank(const struct ranks *r, struct run *run, struct rank *rank, enum exit_cause cause,
+                     const char *reason);
+
 #endif

@@ -183,6 +183,7 @@ static int start_rank(const struct ranks *r, const struct run *run, const struct
     struct machine_launch l = {
         .job = run->job,
         .job_dir = run->dir,
+        .user = run->assignment.unix_user,
         .master_addr = master_address(&run->assignment),
         .generation = run->generation,
         .world = run->world,
@@ -200,7 +201,7 @@ static int start_rank(const struct ranks *r, const struct run *run, const struct
 /* Folder, assignment, flight pages: all that must be there before the first process is. */
 static int make_folder(const struct ranks *r, struct run *run, struct merr *err)
 {
-    int code = machine_run_make(r->machine, run->folder, run->dir, err);
+    int code = machine_run_make(r->machine, run->folder, run->dir, run->assignment.unix_user, err);
 
     for (int i = 0; code == 0 && i < run->n; i++)
         code = machine_rank_page(run->ranks[i].on_machine, err);
@@ -257,7 +258,7 @@ int ranks_start(struct ranks *r, const json_t *doc, struct merr *err)
         if (code == 0)
             code = start_rank(r, run, &run->ranks[i], &why);
         if (code < 0)
-            ranks_lose_rank(r, run, &run->ranks[i], why.text);
+            ranks_fail_rank(r, run, &run->ranks[i], code == -EACCES ? EXIT_CAUSE_USER : EXIT_CAUSE_NODE, why.text);
     }
     return 0;
 }

@@ -22,6 +22,8 @@
 #include "base/io.h"
 #include "base/options.h"
 #include "base/utf8.h"
+#include "worker/agent/cgroup.h"
+#include "worker/agent/guard.h"
 #include "worker/agent/lines.h"
 #include "worker/agent/quota.h"
 #include "worker/flight/flight_read.h"
@@ -33,8 +35,13 @@
 static const int passed_on[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
 struct shim {
-    const char *folder, *workdir, *cgroup;
-    const char *quota; /* a cgroup with a share of the processor, that the rank must be in; NULL: none */
+    const char *folder, *workdir;
+    const char *cgroup; /* the rank's control groups, a list (cgroup.h); NULL: it has none */
+    struct cgroup_limits limits;
+    uint64_t cpu_milli;
+    struct guard_rank guard; /* with wire: how the rank is to be under another account */
+    int wire;                /* to the guard that starts it; -1: it is our own child */
+    const char *quota;       /* a cgroup with a share of the processor, that the rank must be in; NULL: none */
     double share;
     int rank, ready_fd;
     char *const *argv;
@@ -68,19 +75,6 @@ static void say(struct rank_exit *e, const char *what, const char *subject, int 
 
 /* --- the child: from fork to exec --------------------------------------------------------------- */
 
-static void enter_cgroup(const char *cgroup)
-{
-    char path[PATH_MAX];
-    int fd;
-
-    (void)snprintf(path, sizeof(path), "%s/cgroup.procs", cgroup);
-    fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (fd >= 0) { /* best effort: without it the process group and the sweep do */
-        (void)!write(fd, "0", 1);
-        (void)close(fd);
-    }
-}
-
 /* The rank's program cannot be started: by whose fault, the shim is told. */
 static void child_fail(struct rank_exit e, enum exit_cause cause, int status, int failed_fd) __attribute__((noreturn));
 
@@ -89,6 +83,47 @@ static void child_fail(struct rank_exit e, enum exit_cause cause, int status, in
     e.cause = cause;
     (void)io_write_all(failed_fd, &e, sizeof(e));
     _exit(status);
+}
+
+static void end_by_signal(int number)
+{
+    sigset_t set;
+
+    (void)signal(number, SIG_DFL);
+    (void)sigemptyset(&set);
+    (void)sigprocmask(SIG_SETMASK, &set, NULL);
+    (void)raise(number);
+}
+
+/* Stand for a rank that is not our child, but its guard's: end as it does. */
+static void child_stand(const struct shim *s, int output_fd, int failed_fd) __attribute__((noreturn));
+
+static void child_stand(const struct shim *s, int output_fd, int failed_fd)
+{
+    struct guard_rank rank = s->guard;
+    struct merr err = {""};
+    bool by_user;
+    int status;
+
+    if (s->ready_fd >= 0)
+        (void)close(s->ready_fd); /* no other program takes our place, with which it would be closed */
+    rank.groups = s->cgroup ? s->cgroup : "";
+    rank.folder = s->workdir;
+    rank.argv = s->argv;
+    status = guard_run(s->wire, &rank, output_fd, passed_on, (int)(sizeof(passed_on) / sizeof(passed_on[0])), &by_user,
+                       &err);
+    if (status < 0) {
+        struct rank_exit e = {.status = 0};
+
+        dprintf(STDERR_FILENO, "muster: %s\n", err.text);
+        utf8_copy(e.why, sizeof(e.why), err.text);
+        child_fail(e, by_user ? EXIT_CAUSE_USER : EXIT_CAUSE_NODE, by_user ? EXIT_USER : EXIT_NODE, failed_fd);
+    }
+    if (WIFSIGNALED(status)) {
+        (void)prctl(PR_SET_DUMPABLE, 0); /* the rank's core is not ours */
+        end_by_signal(WTERMSIG(status));
+    }
+    _exit(WEXITSTATUS(status));
 }
 
 static void child_run(const struct shim *s, pid_t parent, int go_fd, int output_fd, int failed_fd)
@@ -105,8 +140,8 @@ static void child_run(const struct shim *s, pid_t parent, int go_fd, int output_
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         child_fail(e, EXIT_CAUSE_NODE, EXIT_NODE, failed_fd);
-    if (s->cgroup)
-        enter_cgroup(s->cgroup);
+    if (s->cgroup && s->wire < 0)
+        (void)cgroup_enter(s->cgroup); /* best effort: without it the process group and the sweep do */
     if (s->quota && (code = quota_join(s->quota)) < 0) {
         say(&e, "cannot enter the control group", s->quota, -code);
         child_fail(e, EXIT_CAUSE_NODE, EXIT_NODE, failed_fd);
@@ -114,6 +149,8 @@ static void child_run(const struct shim *s, pid_t parent, int go_fd, int output_
     /* Nothing runs before rank-NNNNN.pid tells of it. */
     if (io_read_full(go_fd, &go, 1) != 1)
         child_fail(e, EXIT_CAUSE_NODE, EXIT_NODE, failed_fd);
+    if (s->wire >= 0)
+        child_stand(s, output_fd, failed_fd);
     if (dup2(output_fd, STDOUT_FILENO) < 0 || dup2(output_fd, STDERR_FILENO) < 0)
         child_fail(e, EXIT_CAUSE_NODE, EXIT_NODE, failed_fd);
     if (s->workdir && chdir(s->workdir) < 0) {
@@ -179,8 +216,11 @@ static int start(struct shim *s)
     struct merr err;
     int r;
 
-    if (s->cgroup && mkdir(s->cgroup, 0755) < 0 && errno != EEXIST)
-        s->cgroup = NULL; /* not permitted here */
+    s->limits.cpus = (double)s->cpu_milli / 1000;
+    if (s->cgroup && (r = cgroup_make(s->cgroup, &s->limits)) < 0) {
+        say(NULL, "cannot make control groups with the rank's limits", s->cgroup, -r);
+        return r;
+    }
     if (s->quota && (r = quota_make(s->quota, s->share, &err)) < 0) {
         dprintf(STDERR_FILENO, "muster: %s\n", err.text);
         return r;
@@ -199,6 +239,8 @@ static int start(struct shim *s)
     (void)close(go[0]);
     (void)close(failed[1]);
     s->failed_fd = failed[0];
+    if (s->wire >= 0)
+        (void)close(s->wire); /* its stand-in has it: all of the rank ends with that */
     s->output_fd = output[0];
     (void)fcntl(s->output_fd, F_SETFL, O_NONBLOCK);
     r = publish_pids(s);
@@ -268,7 +310,7 @@ static void end_rank(struct shim *s)
 {
     (void)kill(-s->child, SIGKILL); /* the rank is not reaped: its group's number is still its own */
     if (s->cgroup)
-        (void)shim_cgroup_end(s->cgroup);
+        (void)cgroup_end(s->cgroup);
 }
 
 /* The rank is dead and not reaped: take down how, and end its group before its number is given back. What was told to
@@ -277,7 +319,8 @@ static void take_end(struct shim *s, const siginfo_t *info)
 {
     s->exit.signal = info->si_code == CLD_EXITED ? 0 : info->si_status;
     s->exit.status = info->si_code == CLD_EXITED ? info->si_status : 128 + info->si_status;
-    s->seen.out_of_memory = s->cgroup && shim_cgroup_oom(s->cgroup, s->exit.why, sizeof(s->exit.why));
+    s->seen.out_of_memory =
+        s->cgroup && cgroup_oom(s->cgroup, s->exit.why, sizeof(s->exit.why));
     s->lingers = s->seen.asked && !s->seen.killed;
     if (!s->lingers)
         end_rank(s);
@@ -361,7 +404,8 @@ static void judge(struct shim *s)
 /* Until neither the rank nor anything it left is there. */
 static void watch(struct shim *s)
 {
-    while (!s->swept) {
+    /* A guard holds the rank's output until all of the rank is gone. */
+    while (!s->swept || (s->wire >= 0 && s->output_fd >= 0)) {
         struct pollfd fds[2] = {{.fd = s->signal_fd, .events = POLLIN}, {.fd = s->output_fd, .events = POLLIN}};
         int64_t deadline_us = lines_deadline(&s->lines), now_us;
 
@@ -385,7 +429,7 @@ static void watch(struct shim *s)
     lines_end(&s->lines, &s->out);
     write_log(s);
     if (s->cgroup)
-        (void)shim_cgroup_end(s->cgroup);
+        (void)cgroup_end(s->cgroup);
     if (s->quota)
         quota_remove(s->quota);
 }
@@ -397,7 +441,16 @@ static const struct option_row rows[] = {
     {"rank", 0, "N", "which one this is", OPTION_INT, 0, INT_MAX, .needed = true, AT(rank)},
     {"chdir", 0, "DIR", "where it works", OPTION_TEXT, AT(workdir)},
     {"log-limit", 0, "BYTES", "of its log", OPTION_WHOLE, AT(log_limit)},
-    {"cgroup", 0, "DIR", "that it goes into", OPTION_TEXT, AT(cgroup)},
+    {"cgroup", 0, "LIST", "control groups that it goes into, parted by ':'", OPTION_TEXT, AT(cgroup)},
+    {"memory", 0, "BYTES", "that it may take", OPTION_WHOLE, AT(limits.memory_bytes)},
+    {"cpu-milli", 0, "N", "thousandths of a processor that it may take", OPTION_WHOLE, AT(cpu_milli)},
+    {"pids", 0, "N", "processes and threads that it may have", OPTION_WHOLE, AT(limits.pids)},
+    {"wire", 0, "FD", "socket to a guard that starts it under another account", OPTION_INT, 0, INT_MAX, AT(wire)},
+    {"user", 0, "NAME", "of that account (default the jobs')", OPTION_TEXT, .def = "", AT(guard.user)},
+    {"tmp", 0, "DIR", "folder for its /tmp", OPTION_TEXT, AT(guard.tmp)},
+    {"shm", 0, "DIR", "folder for its /dev/shm", OPTION_TEXT, AT(guard.shm)},
+    {"keep", 0, "DIR", "folder below /dev/shm that it sees all the same", OPTION_TEXT, AT(guard.keep)},
+    {"alone", 0, NULL, "no other rank of its job is on this node", OPTION_FLAG, AT(guard.alone)},
     {"quota", 0, "DIR", "cgroup with a share of the processor, with --share", OPTION_TEXT, AT(quota)},
     {"share", 0, "S", "how much of a processor", OPTION_REAL_OVER, 0, INFINITY, AT(share)},
     {"grace", 0, "S", "that its children have to end, once it was told to", OPTION_INT, 0, INT_MAX, AT(grace_s)},
@@ -422,6 +475,7 @@ static int parse(struct shim *s, int argc, char **argv, int *ret_status)
 
     *s = (struct shim){.rank = -1,
                        .ready_fd = -1,
+                       .wire = -1,
                        .log_limit = SHIM_LOG_LIMIT,
                        .signal_fd = -1,
                        .output_fd = -1,
@@ -438,10 +492,12 @@ static int parse(struct shim *s, int argc, char **argv, int *ret_status)
 }
 
 /* Descriptors that the agent had open while it started us are none of ours. */
-static void close_others(int keep)
+static void close_others(int keep, int wire)
 {
     if (keep > SHIM_READY_FD || keep < 0)
         keep = SHIM_READY_FD - 1;
+    if (wire == SHIM_WIRE_FD)
+        keep = wire;
     (void)syscall(SYS_close_range, (unsigned)keep + 1, ~0u, 0);
 }
 
@@ -462,7 +518,9 @@ int shim_main(int argc, char **argv)
 
     if (parse(&s, argc, argv, &r))
         return r;
-    close_others(s.ready_fd);
+    close_others(s.ready_fd, s.wire);
+    if (s.wire >= 0)
+        (void)fcntl(s.wire, F_SETFD, FD_CLOEXEC);
     if (s.ready_fd >= 0)
         (void)fcntl(s.ready_fd, F_SETFD, FD_CLOEXEC);
     if (flight_watch(shim_path(page, sizeof(page), s.folder, s.rank, "flight"), &s.flight, NULL) < 0)

@@ -25,6 +25,7 @@
 #define SHIM_LOG_LIMIT (1ull << 30) /* bytes of one rank's log */
 #define SHIM_READY_FD 3
 #define SHIM_GRACE_S 10
+#define SHIM_WIRE_FD 4
 
 /* The program `muster-agent shim`. Returns the exit status: 0 when the exit file has been written. */
 int shim_main(int argc, char **argv);
@@ -43,11 +44,5 @@ int shim_read_exit(const char *folder, int rank, struct rank_exit *ret, struct m
 
 /* Publish rank-NNNNN.exit: done by the shim, or by an agent that finds the shim gone. */
 int shim_write_exit(const char *folder, int rank, const struct rank_exit *e, struct merr *err);
-
-/* Has the kernel killed in a cgroup (v2) for want of memory? Then why says how much there was and might be. */
-bool shim_cgroup_oom(const char *cgroup, char *why, size_t size);
-
-/* Kill all in a cgroup (v2) and remove it; a folder that is not there is fine. -EBUSY while some live. */
-int shim_cgroup_end(const char *cgroup);
 
 #endif

@@ -84,7 +84,7 @@ int rendezvous_publish(const struct rendezvous *v, const char *kind, const void 
         return r;
     memcpy(file, &c, sizeof(c));
     memcpy(file + sizeof(c), body, bytes);
-    return io_publish_file(path, file, sizeof(c) + bytes, 0600, err);
+    return io_publish_file(path, file, sizeof(c) + bytes, 0644, err); /* the folder says who may come in */
 }
 
 int rendezvous_wait(const struct rendezvous *v, const char *kind, int rank, int64_t deadline_us, struct buf *b,

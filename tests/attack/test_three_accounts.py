@@ -1,0 +1,165 @@
+"""Server, agent and jobs are three Unix accounts: what a job can reach of the others, with real processes of each."""
+import glob
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+
+from tests import specs
+from tests.attack.accounts import USERS, AccountsCluster, missing
+from tests.cluster import wait_for
+
+pytestmark = pytest.mark.skipif(missing() != "", reason=missing())
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with AccountsCluster(slots=2) as c:
+        yield c
+    assert not c.leftovers()
+
+
+@pytest.fixture(scope="module")
+def tokens(cluster):
+    """A token each for alice, bob and those of whom no rank may run."""
+    made = {}
+    for user in ("alice", "bob", "system", "muster", "nobody-here"):
+        made[user] = cluster.api("POST", "/v1/tokens", {"user": f"{user}@lab", "unix_user": user})
+        assert made[user]["unix_user"] == user
+    return {user: token["token"] for user, token in made.items()}
+
+
+def run(cluster, text, token=None, state="succeeded", **more):
+    """A command to its end. Returns (log, job)."""
+    job = cluster.api("POST", "/v1/jobs", specs.command(text, **more), token=token)["id"]
+    ended = cluster.wait(job, state)
+    return cluster.log_text(job), ended
+
+
+def status(text):
+    return dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
+
+
+def test_a_job_cannot_read_tokens_the_store_or_the_state_of_server_and_agent(cluster):
+    for path in (f"{cluster.state}/token", f"{cluster.state}/agent-token", f"{cluster.state}/redis/redis.sock",
+                 f"{cluster.top}/agent-token", f"{cluster.agent_state()}/incarnation"):
+        assert os.path.exists(path), path
+        text, _ = run(cluster, f"cat {path} 2>&1; ls {os.path.dirname(path)} 2>&1; true")
+        assert "mst_" not in text and text.count("Permission denied") + text.count("Cannot open") >= 1, (path, text)
+
+
+def test_a_job_runs_as_its_submitter_without_any_right_beyond(cluster, tokens):
+    text, _ = run(cluster, "cat /proc/self/status; id -un; echo $HOME $USER", tokens["alice"])
+    got = status(text)
+    assert got["Uid"].split() == [str(USERS["alice"])] * 4 and got["Gid"].split() == [str(USERS["alice"])] * 4
+    # team; but neither docker nor sudo, whose members are root by another name
+    assert got["Groups"].split() == [str(USERS["alice"]), "61300"]
+    assert {got[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
+    assert got["NoNewPrivs"] == "1"
+    assert text.splitlines()[-2:] == ["alice", f"{cluster.top} alice"]
+    text, _ = run(cluster, "id -un")  # of the admin's token, which names nobody
+    assert text == "muster-job\n"
+
+
+@pytest.mark.parametrize("user, words", [
+    ("system", "a system's account (user id 904"), ("muster", "Muster's own account"),
+    ("nobody-here", "no user 'nobody-here' on this node")])
+def test_no_job_runs_as_root_or_an_account_of_the_system(cluster, tokens, user, words):
+    job = cluster.api("POST", "/v1/jobs", specs.command("id"), token=tokens[user])["id"]
+    ended = cluster.wait(job, "failed")
+    assert words in json.dumps(ended["outcome"], ensure_ascii=False)
+
+
+@pytest.mark.parametrize("name", ["root", "0", "-x", "a b", ""])
+def test_no_token_names_root(cluster, name):
+    assert cluster.request("POST", "/v1/tokens", {"user": "eve", "unix_user": name})[0] == 422
+
+
+def test_the_folder_of_a_job_is_its_users_alone(cluster, tokens):
+    text, ended = run(cluster, "echo secret > mine; pwd", tokens["alice"])
+    folder = text.strip()
+    assert folder == ended["dir"]
+    st = os.stat(folder)
+    assert (st.st_uid, st.st_gid, st.st_mode & 0o777) == (USERS["alice"], 901, 0o750)
+    text, _ = run(cluster, f"cat {folder}/mine; rm -rf {folder}; true", tokens["bob"])
+    assert "secret" not in text and os.path.exists(f"{folder}/mine")
+
+
+def test_tmp_and_shm_are_a_jobs_own_and_go_with_it(cluster, tokens):
+    outside = os.path.join("/tmp", f"muster-seen-{os.getpid()}")
+    with open(outside, "w", encoding="ascii") as f:
+        f.write("of another\n")
+    try:
+        text, _ = run(cluster, f"ls /tmp; touch /tmp/of-mine /dev/shm/of-mine; mkdir -m 0 /tmp/shut; "
+                               f"df --output=target /tmp /dev/shm; ls {outside}; true", tokens["alice"], devices=2)
+    finally:
+        os.unlink(outside)
+    assert "of another" not in text and f"cannot access '{outside}'" in text
+    assert not os.path.exists("/tmp/of-mine") and not os.path.exists("/dev/shm/of-mine")
+    wait_for("the run's folder to go", lambda: not glob.glob(f"{cluster.agent_state()}/runs/*"))
+    assert not glob.glob("/dev/shm/muster-902-*.shm/*")
+
+
+def test_what_leaves_its_session_and_clears_its_environment_dies_with_the_attempt(cluster, tokens):
+    text = ("for d in $(cut -d: -f3 /proc/self/cgroup | sort -u); do "
+            "for m in /sys/fs/cgroup /sys/fs/cgroup/*; do echo 0 2>/dev/null > $m/cgroup.procs; done; done; "
+            "env -i setsid sh -c 'setsid sleep 77123 & setsid setsid sleep 77123' & kill -9 $PPID; sleep 0.2; true")
+    job = cluster.api("POST", "/v1/jobs", specs.command(text, devices=2), token=tokens["alice"])["id"]
+    ended = cluster.wait(job, "succeeded")
+    assert ended["state"] == "succeeded"
+    found = subprocess.run(["pgrep", "-f", "sleep 77123"], capture_output=True, text=True, check=False).stdout
+    assert found == ""  # its slots are free: so nothing of it is there
+
+
+def test_the_helper_kills_a_rank_whose_shim_is_gone(cluster, tokens):
+    job = cluster.api("POST", "/v1/jobs", specs.command("echo up; env -i setsid sleep 77124 & sleep 77124",
+                                                        retry={"max": 0}), token=tokens["alice"])["id"]
+    wait_for("the program", lambda: "up" in cluster.log_text(job))
+    path = wait_for("its ids", lambda: glob.glob(f"{cluster.agent_state()}/runs/{job}-g*/rank-00000.pid"))[0]
+    with open(path, encoding="ascii") as f:
+        os.kill(json.load(f)["shim"], signal.SIGKILL)
+    cluster.wait(job, "failed")
+    wait_for("all of it to be gone", lambda: not subprocess.run(
+        ["pgrep", "-f", "sleep 77124"], capture_output=True, text=True, check=False).stdout)
+
+
+def test_a_signal_reaches_a_rank_of_another_account_and_its_answer_counts(cluster, tokens):
+    text = "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.1; done"
+    job = cluster.api("POST", "/v1/jobs", specs.command(text), token=tokens["alice"])["id"]
+    wait_for("the program", lambda: "up" in cluster.log_text(job))
+    cluster.action(job, "cancel")
+    cluster.wait(job, "cancelled")
+    assert cluster.log_text(job).endswith("saved\n")
+
+
+@pytest.mark.parametrize("how, code", [("exit 7", 7), ("kill -SEGV $$", 139)])
+def test_the_end_of_a_rank_of_another_account_is_told_as_it_was(cluster, tokens, how, code):
+    _, ended = run(cluster, how, tokens["alice"], "failed")
+    assert ended["outcome"]["exit_code"] == code and ended["outcome"]["class"] == "user"
+
+
+def test_users_of_one_node_neither_see_nor_stop_each_other(cluster, tokens):
+    job = cluster.api("POST", "/v1/jobs", specs.command("echo up; exec sleep 77125"), token=tokens["alice"])["id"]
+    wait_for("the program", lambda: "up" in cluster.log_text(job))
+    text, _ = run(cluster, "ps -e -o pid= | wc -l; kill -9 -1; true", tokens["bob"])
+    assert int(text.split()[0]) < 10  # a pid namespace of its own
+    assert cluster.wait(job, "running")["generation"] == 1
+    cluster.action(job, "cancel")
+    cluster.wait(job, "cancelled")
+
+
+def test_training_runs_under_the_accounts_of_its_user_and_hands_its_state_over(cluster, tokens):
+    corpus = specs.write_corpus(os.path.join(cluster.top, "corpus"))
+    cluster.hold.at(12)
+    spec = specs.train(corpus, steps=24, pp=2, devices=2, every_steps=6, checkpoint={"memory_every_steps": 4})
+    job = cluster.api("POST", "/v1/jobs", spec, token=tokens["alice"])["id"]
+    wait_for("12 steps", lambda: (cluster.wait(job, "running")["progress"] or {}).get("step", 0) >= 12)
+    for pid in cluster.rank_pids(job):
+        os.kill(pid, signal.SIGKILL)  # what stands for it: all of the rank goes with it
+    cluster.hold.release()
+    ended = cluster.wait(job, "succeeded")
+    assert ended["progress"]["step"] == 24
+    resumed = [e["data"] for e in cluster.events(job) if e["type"] == "note" and e["data"]["type"] == "resumed"]
+    assert [(r["step"], r["tier"]) for r in resumed] == [(12, "memory")]
