@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "server/control/events.h"
+#include "server/control/ports.h"
 #include "server/control/rendezvous.h"
 #include "server/control/state.h"
 #include "server/control/waiters.h"
@@ -57,6 +58,7 @@ static void follow_run(struct core *c, struct entry *e, bool was_live, uint32_t 
     }
     if (was_live && !e->job.live) {
         rendezvous_drop(c, e);
+        ports_leave(c, &e->job);
         free(run->ranks);
         run->ranks = NULL;
     }

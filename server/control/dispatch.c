@@ -13,41 +13,15 @@
 #include "server/control/givers.h"
 #include "server/control/learn.h"
 #include "server/control/plans.h"
+#include "server/control/ports.h"
 #include "server/control/retire.h"
 #include "server/control/round.h"
 #include "server/control/runs.h"
 #include "server/control/state.h"
 
 #define EARLIER 12 /* a full round comes so many times sooner when something that runs could grow */
-#define PORT_FIRST 29500
-#define PORTS 2000
 
 /* --- starting ---------------------------------------------------------------------------------------- */
-
-static bool port_taken(const struct core *c, int port)
-{
-    for (size_t i = 0; i < c->cluster.n_nodes; i++)
-        for (size_t k = 0; k < c->cluster.nodes[i]->n_slots; k++) {
-            struct entry *e = table_find(&c->jobs, c->cluster.nodes[i]->slots[k].job);
-
-            if (c->cluster.nodes[i]->slots[k].job != 0 && e && e->job.live && e->job.master_port == port)
-                return true;
-        }
-    return false;
-}
-
-static int choose_port(const struct core *c, const struct job *j)
-{
-    uint64_t from = j->id * 31 + j->generation;
-
-    for (int i = 0; i < 64; i++) {
-        int port = PORT_FIRST + (int)((from + (uint64_t)i) % PORTS);
-
-        if (!port_taken(c, port))
-            return port;
-    }
-    return PORT_FIRST + (int)(from % PORTS);
-}
 
 /* Start the job on p, which are n free slots. */
 static void assign(struct core *c, struct entry *e, struct job_place *p, size_t n)
@@ -59,7 +33,7 @@ static void assign(struct core *c, struct entry *e, struct job_place *p, size_t 
 
     if (plans_choose(c, e, p, n, &cause.layout, &cause.plan, &err) == 0 && cause.layout.world > 0) {
         cause.n_places = (size_t)cause.layout.world < n ? (size_t)cause.layout.world : n;
-        cause.master_port = choose_port(c, &e->job);
+        cause.master_port = ports_choose(c, &e->job);
         if (e->job.kind == JOB_TRAIN)
             shares_set(&c->cluster, &e->pace, &cause.layout, p, cause.n_places);
         runs_describe(p, cause.n_places, text, sizeof(text));
@@ -316,26 +290,36 @@ static bool hears_first_words(const struct core *c)
     return false;
 }
 
-void dispatch_round(struct core *c)
+void dispatch_plan(struct core *c, struct dispatch_planned *ret)
 {
     bool full = c->now.mono_us >= c->dispatch.next_full_us && !hears_first_words(c);
-    struct sched_plan plan;
     struct merr err = {""};
-    struct round r;
+
+    *ret = (struct dispatch_planned){.good = false};
+    plans_refresh(c);
+    if (round_init(c, full ? SCHED_FULL : SCHED_FAST, &ret->round) < 0 || ret->round.in.n_jobs == 0)
+        return;
+    ret->good = sched_schedule(&ret->round.in, &ret->plan, &err) == 0;
+    if (!ret->good)
+        log_error("no scheduling round: %s", err.text);
+}
+
+bool dispatch_follow(struct core *c, struct dispatch_planned *p)
+{
+    size_t started = c->jobs.by_state[JOB_STARTING];
+    bool more;
 
     c->schedule_wanted = false;
-    plans_refresh(c);
-    if (round_init(c, full ? SCHED_FULL : SCHED_FAST, &r) == 0 && r.in.n_jobs > 0) {
-        if (sched_schedule(&r.in, &plan, &err) == 0) {
-            follow_plan(c, &r, &plan);
-            /* what the plan asked for is this very round; jobs that are still to be planned anew are not in it */
-            c->schedule_wanted = c->dispatch.planned_sites != c->cluster.sites;
-            sched_plan_clear(&plan);
-        } else {
-            log_error("no scheduling round: %s", err.text);
-        }
+    if (p->good) {
+        follow_plan(c, &p->round, &p->plan);
+        sched_plan_clear(&p->plan);
     }
-    round_clear(&r);
+    more = p->good && p->round.cut && c->jobs.by_state[JOB_STARTING] > started;
+    /* what the plan asked for is this very round; jobs that it did not look at, or that are still to be planned anew,
+     * are not in it */
+    c->schedule_wanted = more || c->dispatch.planned_sites != c->cluster.sites;
+    round_clear(&p->round);
+    return more;
 }
 
 /* How training gets at GPUs that it must not use: one slot that it must not keeps it from all of its class. */

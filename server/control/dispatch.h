@@ -10,11 +10,20 @@
 #include <stddef.h>
 
 #include "server/control/entry.h"
+#include "server/control/round.h"
 
 struct core;
 
-/* One round: jobs that get devices start, those that lose them are told to leave. */
-void dispatch_round(struct core *c);
+struct dispatch_planned { /* what a round came to */
+    struct round round;
+    struct sched_plan plan; /* when good */
+    bool good;
+};
+
+/* One round: decide; and do what was decided: jobs that get devices start, those that lose them are told to leave.
+ * True: jobs are left that this round did not look at, and the next may start some of them at once. */
+void dispatch_plan(struct core *c, struct dispatch_planned *ret);
+bool dispatch_follow(struct core *c, struct dispatch_planned *p);
 
 /* What time brings: a full round that is due, runs that did not drain in time, waits after a failure that are over. */
 void dispatch_tick(struct core *c);

@@ -33,7 +33,7 @@ void givers_start(struct core *c, struct entry *e); /* a run was assigned: those
 int givers_assign(const struct job *j, struct assignment *a);
 /* Append the assignments for which the node is to run a giver; make() gives one, new. */
 void givers_append(struct core *c, const struct node *n, json_t *all,
-                   json_t *(*make)(const struct core *c, const struct entry *e, const char *node));
+                   json_t *(*make)(void *arg, const struct entry *e, const char *node), void *arg);
 /* What a node reports of its giver for the run that is live. True: it was over before, and may be forgotten. */
 bool givers_take(struct core *c, struct entry *e, const struct node *n, const struct report_run *run);
 void givers_resumed(struct core *c, struct entry *e); /* the run has its state: who has not come by now need not */

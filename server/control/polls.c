@@ -19,6 +19,7 @@
 #include "server/http/call.h"
 
 #define WAITERS_MAX 8192
+#define WRITTEN 16 /* runs whose assignments are kept for the next node of a pass */
 
 /* --- long-polls -------------------------------------------------------------------------------------- */
 
@@ -59,7 +60,8 @@ static enum assignment_order order_of(const struct entry *e)
     return order;
 }
 
-static json_t *assignment_json(const struct core *c, const struct entry *e, const char *node)
+/* All but the proof, which is each node's own. */
+static json_t *make_assignment(const struct core *c, const struct entry *e)
 {
     const struct job *j = &e->job;
     struct assignment a = {.generation = j->generation,
@@ -77,7 +79,6 @@ static json_t *assignment_json(const struct core *c, const struct entry *e, cons
     (void)snprintf(a.unix_user, sizeof(a.unix_user), "%s", j->unix_user);
     (void)snprintf(a.dir, sizeof(a.dir), "%s/%s", c->cfg.jobs_dir, a.job);
     a.secrets = secrets_of(c, j->user, a.spec);
-    agent_prove(c->cfg.run_key, j->id, j->generation, node, a.proof);
     if (e->plan.open && j->plan)
         (void)spec_settle(a.spec, j->plan);
     if (assign_ranks(j, &a) == 0 && givers_assign(j, &a) == 0)
@@ -86,7 +87,47 @@ static json_t *assignment_json(const struct core *c, const struct entry *e, cons
     return doc;
 }
 
-static json_t *assignments_json(struct core *c, const struct node *n)
+/* The assignments of a pass over the polls, in which no job changes: all nodes of a run are sent the same one. */
+struct written {
+    const struct core *core;
+    struct {
+        uint64_t job;
+        json_t *doc;
+    } v[WRITTEN];
+    size_t next;
+};
+
+static void written_clear(struct written *w)
+{
+    for (size_t i = 0; i < WRITTEN; i++)
+        json_decref(w->v[i].doc);
+}
+
+static json_t *assignment_new(void *arg, const struct entry *e, const char *node)
+{
+    struct written *w = arg;
+    struct assignment a = {.world = 0};
+    json_t *doc;
+    size_t at = 0;
+
+    while (at < WRITTEN && (!w->v[at].doc || w->v[at].job != e->job.id))
+        at++;
+    if (at == WRITTEN) {
+        at = w->next++ % WRITTEN;
+        json_decref(w->v[at].doc);
+        w->v[at].job = e->job.id;
+        w->v[at].doc = make_assignment(w->core, e);
+    }
+    doc = json_copy(w->v[at].doc); /* what is in it stays the same */
+    agent_prove(w->core->cfg.run_key, e->job.id, e->job.generation, node, a.proof);
+    if (doc && json_object_set_new(doc, "proof", json_string(a.proof)) < 0) {
+        json_decref(doc);
+        doc = NULL;
+    }
+    return doc;
+}
+
+static json_t *assignments_json(struct core *c, const struct node *n, struct written *w)
 {
     json_t *all = json_array(), *doc;
     uint64_t seen[SLOTS_MAX];
@@ -101,9 +142,9 @@ static json_t *assignments_json(struct core *c, const struct node *n)
         if (known || !e || !e->job.live)
             continue;
         seen[n_seen++] = n->slots[k].job;
-        (void)json_array_append_new(all, assignment_json(c, e, n->name));
+        (void)json_array_append_new(all, assignment_new(w, e, n->name));
     }
-    givers_append(c, n, all, assignment_json);
+    givers_append(c, n, all, assignment_new, w);
     doc = assignment_set_write(&(struct assignment_set){.version = (int64_t)n->version, .list = all});
     json_decref(all);
     return doc;
@@ -139,7 +180,7 @@ static bool is_agent(struct call *call, const struct node *n, const char *name, 
 }
 
 /* Answer a poll that need not wait. False: it goes on waiting. */
-static bool answer(struct core *c, struct poll *p, bool now)
+static bool answer(struct core *c, struct poll *p, bool now, struct written *w)
 {
     struct node *n = cluster_node(&c->cluster, p->node);
     struct entry *e;
@@ -149,7 +190,7 @@ static bool answer(struct core *c, struct poll *p, bool now)
     if (p->kind == POLL_ASSIGNMENTS) {
         if (n->version == p->version && !now)
             return false;
-        call_answer_new(p->call, 200, assignments_json(c, n));
+        call_answer_new(p->call, 200, assignments_json(c, n, w));
         return true;
     }
     e = table_find(&c->jobs, p->job);
@@ -171,16 +212,17 @@ static bool answer(struct core *c, struct poll *p, bool now)
 struct answering {
     struct core *core;
     bool stopping;
+    struct written written;
 };
 
 static bool look(void *arg, void *own, bool due)
 {
-    const struct answering *a = arg;
+    struct answering *a = arg;
     struct poll *p = own;
 
     if (a->stopping)
         call_problem(p->call, 503, "stopping", "the server is stopping; ask again");
-    else if (!answer(a->core, p, due))
+    else if (!answer(a->core, p, due, &a->written))
         return false;
     stats_answer(a->core->stats, p->call->status);
     call_deliver(p->call);
@@ -189,11 +231,12 @@ static bool look(void *arg, void *own, bool due)
 
 void polls_answer(struct core *c, bool stopping)
 {
-    struct answering a = {.core = c, .stopping = stopping};
+    struct answering a = {.core = c, .stopping = stopping, .written = {.core = c}};
 
     if (stopping)
         waiters_wake_all(c->waiters);
     waiters_take(c->waiters, c->now.mono_us, look, &a);
+    written_clear(&a.written);
 }
 
 static void wait_for(struct core *c, struct call *call, struct poll p)

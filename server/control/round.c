@@ -468,9 +468,11 @@ static int show_waiting(struct core *c, struct round *r, struct entry **waiting,
             status = show_job(c, r, e, r->own->n_places);
             if (status == 0)
                 r->own->jobs[r->in.n_jobs - 1].max = ceilings_take(r->own->ceilings, &e->job, e->job.max);
-        } else
+        } else {
             e->wait =
                 (struct explain_wait){.code = EXPLAIN_BEHIND, .need = e->job.min, .behind = waiting[i - 1]->job.id};
+            r->cut = true;
+        }
     }
     return status;
 }

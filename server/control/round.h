@@ -25,6 +25,7 @@ struct round {
     struct entry **entries;           /* in.n_jobs */
     uint8_t classes[RATES_TYPES_MAX]; /* the core's class of each type */
     size_t n_types;
+    bool cut;              /* more jobs wait than are looked at at once */
     struct round_own *own; /* the memory of it all */
 };
 

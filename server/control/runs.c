@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "server/control/change.h"
 #include "server/control/givers.h"
+#include "server/control/ports.h"
 #include "server/control/state.h"
 
 void runs_describe(const struct job_place *p, size_t n, char *ret, size_t size)
@@ -27,6 +28,7 @@ void runs_adopt(struct core *c, struct entry *e)
     const struct slot *first = e->job.n_places > 0 ? cluster_slot(&c->cluster, &e->job.places[0]) : NULL;
 
     cluster_hold(&c->cluster, &e->job);
+    ports_take(c, &e->job);
     e->pace.home_class = first ? first->class_ : e->pace.home_class;
 }
 

@@ -25,6 +25,7 @@
 #include "server/store/spool.h"
 #include "server/store/store.h"
 
+#define STATE_PORTS 2000 /* of runs (ports.h) */
 #define STATE_TURN_BYTES (STORE_BATCH_BYTES / 16) /* to be stored; a turn that has come to them takes no further call */
 
 struct audit;
@@ -84,6 +85,7 @@ struct dispatch {                       /* of dispatch.c, plans.c and learn.c */
     double prices[RATES_TYPES_MAX];     /* of the last full round */
     int64_t next_full_us;               /* monotonic */
     uint64_t slow_found, slow_replaced; /* devices; moves of jobs off such */
+    uint32_t ports[STATE_PORTS];        /* runs that have each */
     uint64_t planned_sites;             /* the cluster's sites for which waiting jobs have been planned */
 };
 

@@ -61,8 +61,8 @@ LAYERS = {"worker/engine/comm": [
     ["agent_rights", "audit_file", "entry", "files", "moment", "queries", "readers", "sealing", "standby",
      "waiters"],
     ["auth"], ["table"], ["state"],
-    ["admission", "audit", "ceilings", "events", "offsets", "plans", "proofs", "quarantine", "records", "rendezvous",
-     "retire", "rights", "round", "secrets", "storing"],
+    ["admission", "audit", "ceilings", "events", "offsets", "plans", "ports", "proofs", "quarantine", "records",
+     "rendezvous", "retire", "rights", "round", "secrets", "storing"],
     ["change", "learn", "timeline"],
     ["enroll", "givers", "wall"], ["runs", "view"], ["contact", "deltas", "dispatch", "load"],
     ["bulk", "jobs", "listing", "nodes", "polls", "projects", "reports", "salvage", "tokens"], ["agents"], ["turn"],
@@ -130,11 +130,11 @@ def room_of(path):
 
 
 def check_private(path, number, target, complain):
-    """A header NAME_priv.h is for its own folder, that folder's unit tests and the simulator, which stands in for it
-    here and there."""
+    """A header NAME_priv.h is for its own folder, that folder's unit tests, the simulator and benches, which stand in
+    for it here and there."""
     home = target.rpartition("/")[0]
     if target.endswith("_priv.h") and path.rpartition("/")[0] != home and \
-            not path.startswith((f"tests/unit/{home.split('/')[0]}/", "tests/sim/")):
+            not path.startswith((f"tests/unit/{home.split('/')[0]}/", "tests/sim/", "tests/bench/")):
         complain(path, number, f"{target} is for {home}/ alone: put what others need into a header of its own")
 
 

@@ -309,10 +309,13 @@ static inline void scene_report_all(struct scene *s, uint64_t job, const char *s
 static inline const char *scene_order(struct scene *s, const char *node, uint64_t job)
 {
     static char order[16];
-    struct scene_answer a = scene_call(s, polls_assignments, scene_request(node, NULL, NULL), NULL);
+    struct http_req *r = scene_request(node, NULL, NULL);
+    struct scene_answer a;
     json_t *one;
     size_t i;
 
+    r->query = (struct http_fields){.v = {{"incarnation", node}}, .n = 1};
+    a = scene_call(s, polls_assignments, r, NULL);
     order[0] = '\0';
     assert_int_equal(a.status, 200);
     json_array_foreach (json_object_get(a.body, "assignments"), i, one) {

@@ -266,6 +266,53 @@ static void slots_of_a_lost_node_are_not_shown_free(void **state)
         json_string_value(json_object_get(json_array_get(json_object_get(a.body, "slots"), 0), "state")), "lost");
 }
 
+/* A round looks at the first of the waiting jobs alone: the next comes at once, without anything else happening. */
+static void more_jobs_than_a_round_looks_at_start_round_after_round_without_a_rest(void **state)
+{
+    struct scene *s = *state;
+    int turns = 0;
+    char node[8];
+
+    for (int i = 0; i < 6; i++) {
+        (void)snprintf(node, sizeof(node), "n%d", i);
+        assert_int_equal(scene_register(s, node, "a", 250), 200);
+    }
+    s->core->turn.next_round_us = INT64_MAX; /* rounds are held up until all are there */
+    for (int i = 0; i < 1300; i++)
+        (void)scene_submit(s, SPEC(1));
+    s->core->turn.next_round_us = 0;
+    for (; s->core->jobs.by_state[JOB_STARTING] < 1300 && turns < 10; turns++) {
+        assert_true(s->core->schedule_wanted);
+        assert_true(turn_due_us(s->core) <= s->clock.mono_us);
+        assert_true(turn_take(s->core, NULL));
+    }
+    assert_in_range(turns, 1, 3);
+    scene_turn(s);
+    assert_false(s->core->schedule_wanted);
+}
+
+static void runs_have_ports_of_their_own_and_give_them_back(void **state)
+{
+    struct scene *s = *state;
+    uint64_t jobs[6];
+
+    assert_int_equal(scene_register(s, "n1", "a", 6), 200);
+    for (size_t i = 0; i < COUNT(jobs); i++) {
+        jobs[i] = scene_submit(s, SPEC(1));
+        for (size_t k = 0; k < i; k++)
+            assert_int_not_equal(scene_entry(s, jobs[i])->job.master_port, scene_entry(s, jobs[k])->job.master_port);
+    }
+    scene_restart(s);
+    for (size_t i = 0; i < COUNT(jobs); i++)
+        assert_int_equal(s->core->dispatch.ports[scene_entry(s, jobs[i])->job.master_port - 29500], 1);
+    assert_int_equal(scene_register(s, "n1", "a", 6), 200);
+    scene_report_all(s, jobs[0], "exited", 0);
+    for (size_t i = 0, taken = 0; i < STATE_PORTS; i++) {
+        taken += s->core->dispatch.ports[i];
+        assert_true(i + 1 < STATE_PORTS || taken == COUNT(jobs) - 1);
+    }
+}
+
 static void the_next_server_finds_runs_on_their_devices(void **state)
 {
     struct scene *s = *state;
@@ -502,6 +549,8 @@ int main(void)
         TEST(silence_alone_is_no_failure_and_explain_names_the_node),
         TEST(a_rank_that_gives_up_costs_no_node_that_is_heard_of),
         TEST(slots_of_a_lost_node_are_not_shown_free),
+        TEST(more_jobs_than_a_round_looks_at_start_round_after_round_without_a_rest),
+        TEST(runs_have_ports_of_their_own_and_give_them_back),
         TEST(the_next_server_finds_runs_on_their_devices),
         TEST(no_device_is_given_twice),
     };
