@@ -38,7 +38,8 @@
 
 struct settings {
     const char *state, *bind, *tls_cert, *tls_key, *redis, *jobs_dir;
-    int port, lease_s, unknown_after_s, lost_after_s, forget_after_s, keep_ended, round_s, hold_s, grace_s, starve_s;
+    int port, replicas, lease_s, unknown_after_s, lost_after_s, forget_after_s, keep_ended, round_s, hold_s, grace_s,
+        starve_s;
     int slow_after_s, slow_retry_s, policy, level;
     double slow_ratio, token_rate, address_rate;
     int token_burst, address_burst;
@@ -91,8 +92,13 @@ static const struct option_row rows[] = {
      "enrolled: only agents with a token of their node (`muster node enroll`); shared: one token in DIR/agent-token is "
      "good for all nodes, for clusters of one person; auto: shared on the loopback address, else enrolled",
      OPTION_WORD, .words = agents_words, .def = "auto", AT(agents)},
-    {"redis", 0, "URL", "use this Redis (unix:///path or redis://host:port) instead of a private one", OPTION_TEXT,
-     AT(redis)},
+    {"redis", 0, "URL",
+     "use this Redis instead of a private one: unix:///path, redis://host:port, or the master that Sentinels name, "
+     "sentinel://host:port,host:port/name",
+     OPTION_TEXT, AT(redis)},
+    {"replicas", 0, "N",
+     "nothing is acknowledged before that many replicas of the Redis have it; -1: one with sentinel://, else none",
+     OPTION_INT, -1, 16, "-1", AT(replicas)},
     {"accept-loss", 0, NULL, "start although the store lacks what was acknowledged; the log names what is lost",
      OPTION_FLAG, AT(accept_loss)},
     {"standby", 0, NULL,
@@ -405,7 +411,7 @@ static int start_store(const struct settings *o, struct server *s, struct http_c
     if (r == 0 && o->standby && !o->redis)
         r = merr_set(err, -EINVAL, "--standby takes over a Redis from another musterd: name it with --redis URL");
     if (r == 0)
-        r = redis_start(folder, o->redis, &s->redis, err);
+        r = redis_start(folder, o->redis, o->replicas, &s->redis, err);
     if (r < 0)
         return r;
     return o->standby ? stand_by(o, s, http, signals, &http->port, err) : open_store(o, s, err);

@@ -10,10 +10,12 @@
 #include <string.h>
 
 #include "server/store/redis_server.h"
+#include "server/store/sentinel.h"
 
 #define START_WAIT_S 60 /* a long log takes a while to load */
 #define COMMAND_TIMEOUT_S 10
 #define REDIS_PORT 6379
+#define REPLICA_MS 1000
 
 /* ARGV: epoch, batch, then for each command its number of arguments and those. GUARD is ours: key, version. A script
  * that fails midway keeps what its first commands did: so all that could fail is looked at first, and what is of
@@ -99,6 +101,8 @@ struct redis {
     struct redis_server *server; /* owned; NULL: an outside one */
     char where[256];             /* host or path of that */
     int port;                    /* 0: a path */
+    struct sentinel sentinels;   /* n 0: none; else they say where and which port, at each connect */
+    int replicas;                /* that are to have a batch before it is acknowledged */
     _Atomic bool up;
 };
 
@@ -116,7 +120,10 @@ int redis_url_parse(const char *url, char *ret_where, size_t size, int *ret_port
         return 0;
     }
     if (strncmp(url, "redis://", 8) != 0)
-        return merr_set(err, -EINVAL, "'%s' is no address of a Redis; write unix:///path or redis://host:port", url);
+        return merr_set(err, -EINVAL,
+                        "'%s' is no address of a Redis; write unix:///path, redis://host:port or "
+                        "sentinel://host:port,host:port/name",
+                        url);
     host = url + 8;
     colon = strchr(host, ':');
     if (colon) {
@@ -136,12 +143,14 @@ int redis_url_parse(const char *url, char *ret_where, size_t size, int *ret_port
 
 /* --- the connection ---------------------------------------------------------------------------------- */
 
-static redisContext *connect_once(const struct redis *r)
+static redisContext *connect_once(struct redis *r)
 {
     struct timeval timeout = {.tv_sec = 1};
     char path[REDIS_SERVER_PATH_MAX];
     redisContext *c;
 
+    if (r->sentinels.n > 0 && sentinel_find(&r->sentinels, r->where, &r->port) < 0)
+        return NULL;
     if (r->server) {
         redis_server_socket(r->server, path);
         c = redisConnectUnixWithTimeout(path, timeout);
@@ -187,7 +196,8 @@ static int reconnect(void *self, int64_t wait_us, struct merr *err)
     for (;;) {
         redisContext *c = connect_once(r);
 
-        if (c && redisSetTimeout(c, timeout) == REDIS_OK && answers(c)) {
+        if (c && redisSetTimeout(c, timeout) == REDIS_OK && answers(c) &&
+            (r->sentinels.n == 0 || sentinel_confirms(c))) {
             r->context = c;
             atomic_store(&r->up, true);
             return 0;
@@ -197,7 +207,9 @@ static int reconnect(void *self, int64_t wait_us, struct merr *err)
         if (clock_mono_us() >= deadline_us)
             return r->server ? merr_set(err, -ETIMEDOUT, "the store process does not answer; see '%s/redis.log'",
                                         redis_server_dir(r->server))
-                             : merr_set(err, -ETIMEDOUT, "no Redis answers at '%s'; is it running?", r->where);
+                   : r->sentinels.n > 0
+                       ? merr_set(err, -ETIMEDOUT, "no Sentinel names a master of '%s' that answers", r->sentinels.name)
+                       : merr_set(err, -ETIMEDOUT, "no Redis answers at '%s'; is it running?", r->where);
         wait_ms(r, 10);
     }
 }
@@ -267,6 +279,21 @@ static redisReply *send_batch(redisContext *c, const struct store_batch *b)
     return redisGetReply(c, &reply) == REDIS_OK ? reply : NULL;
 }
 
+/* Wait until as many replicas as are wanted have all that this connection wrote. 0, -EAGAIN with words, -ENOTCONN. */
+static int wait_for_replicas(const struct redis *r, struct merr *err)
+{
+    redisReply *reply = redisCommand(r->context, "WAIT %d %d", r->replicas, REPLICA_MS);
+    int status = !reply                                   ? -ENOTCONN
+                 : reply->type == REDIS_REPLY_ERROR       ? merr_set(err, -EAGAIN, "%s", reply->str)
+                 : reply->integer >= (int64_t)r->replicas ? 0
+                                                          : -EAGAIN;
+
+    if (reply && reply->type == REDIS_REPLY_INTEGER && status < 0)
+        (void)merr_set(err, status, "%lld of %d replicas have it (--replicas)", reply->integer, r->replicas);
+    freeReplyObject(reply);
+    return status;
+}
+
 static int commit(void *self, const struct store_batch *b, struct merr *err)
 {
     struct redis *r = self;
@@ -282,6 +309,11 @@ static int commit(void *self, const struct store_batch *b, struct merr *err)
     else if (reply->type == REDIS_REPLY_STRING && reply->len > 0 && strcmp(reply->str, "AGAIN") != 0) {
         (void)merr_set(err, 0, "%s", reply->str);
         status = 1;
+    }
+    if (status >= 0 && r->replicas > 0) {
+        int waited = wait_for_replicas(r, err);
+
+        status = waited < 0 ? waited : status;
     }
     if (status == -EAGAIN || status == -ENOTCONN)
         atomic_store(&r->up, false);
@@ -329,15 +361,17 @@ struct store_backend redis_backend(struct redis *r)
 
 /* --- beginning and end -------------------------------------------------------------------------------- */
 
-int redis_start(const char *dir, const char *url, struct redis **ret, struct merr *err)
+int redis_start(const char *dir, const char *url, int replicas, struct redis **ret, struct merr *err)
 {
     struct redis *r = calloc(1, sizeof(*r));
     int status;
 
     if (!r)
         return merr_set(err, -ENOMEM, "out of memory");
-    status = url ? redis_url_parse(url, r->where, sizeof(r->where), &r->port, err)
-                 : redis_server_start(dir, &r->server, err);
+    status = url ? sentinel_parse(url, &r->sentinels, err) : redis_server_start(dir, &r->server, err);
+    if (status == -ENOENT)
+        status = redis_url_parse(url, r->where, sizeof(r->where), &r->port, err);
+    r->replicas = replicas >= 0 ? replicas : r->sentinels.n > 0;
     if (status == 0)
         status = reconnect(r, START_WAIT_S * INT64_C(1000000), err);
     if (status < 0) {

@@ -13,9 +13,10 @@
 
 struct redis;
 
-/* dir: the private server's folder, made when missing; url: NULL, or "unix:///path" or "redis://host[:port]" of an
- * outside one. The private server is started and waited for. Returns 0, or a negative errno with words. */
-int redis_start(const char *dir, const char *url, struct redis **ret, struct merr *err);
+/* dir: the private server's folder, made when missing; url: NULL, or "unix:///path", "redis://host[:port]" or one of
+ * sentinel.h of an outside one. The private server is started and waited for. A batch is done once so many replicas
+ * have it in memory; -1: one where there are Sentinels, else none. Returns 0, or a negative errno with words. */
+int redis_start(const char *dir, const char *url, int replicas, struct redis **ret, struct merr *err);
 
 /* Close the connection, end the private server, free. NULL is fine. */
 void redis_stop(struct redis *r);

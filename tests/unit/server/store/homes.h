@@ -52,7 +52,7 @@ static inline int homes_start(void **state)
 
     (void)state;
     (void)snprintf(homes.folder, sizeof(homes.folder), "/tmp/muster-store-XXXXXX");
-    if (!mkdtemp(homes.folder) || redis_start(homes.folder, NULL, &homes.redis, &err) < 0) {
+    if (!mkdtemp(homes.folder) || redis_start(homes.folder, NULL, 0, &homes.redis, &err) < 0) {
         print_error("%s\n", err.text);
         return -1;
     }
@@ -83,7 +83,7 @@ static inline int home_connect(struct home *h)
         return at;
     }
     (void)snprintf(url, sizeof(url), "unix://%s/redis.sock", homes.folder);
-    assert_int_equal(redis_start(NULL, url, &h->redis[at], NULL), 0);
+    assert_int_equal(redis_start(NULL, url, 0, &h->redis[at], NULL), 0);
     h->backend[at] = redis_backend(h->redis[at]);
     return at;
 }
