@@ -32,6 +32,7 @@ struct catalog_row {
     struct catalog_name *user, *project;
     uint64_t bytes; /* that are kept of it: its spec, its record, its events */
     enum job_state state;
+    uint16_t late; /* notes that came after it had ended */
 };
 
 #define CATALOG_BUCKETS 1024

@@ -55,6 +55,7 @@ void entry_free(struct entry *e)
     free(e->refusal);
     free(e->run.ranks);
     free(e->offsets);
+    free(e->notes.v);
     free(e->target);
     free(e);
 }

@@ -48,7 +48,7 @@ struct entry_run {      /* of a live job */
     char fault_message[512];
     int fault_rank; /* -1: none told */
     bool save, force_stop;
-    bool trouble; /* a file of it is not read, and that was told */
+    bool trouble;              /* a file of it is not read, and that was told */
     bool gave_up;              /* a rank has ended because it lost another, or was told to by its mates */
     bool wants_folders;        /* it is new: its folders are to be made before the nodes hear of it */
     bool measure_links;        /* it shall tell how fast its nodes reach each other */
@@ -65,6 +65,11 @@ struct entry_plan {             /* of the layout */
     struct plan_cost predicted; /* of its newest run, by this musterd; step_s 0: not */
     double predicted_speed;     /* with its class that many times as fast as assumed */
     bool bf16;                  /* its products are */
+};
+
+struct entry_notes { /* the bytes of the notes that the store keeps, oldest first: a ring */
+    uint16_t *v;     /* owned; NULL: not known yet */
+    size_t first, n, bytes;
 };
 
 struct entry {
@@ -89,6 +94,7 @@ struct entry {
     size_t n_target;
     struct entry_run run;
     uint32_t progress_of; /* generation of the newest line of metrics that was heard since the start */
+    struct entry_notes notes;
     struct event_offset *offsets;
     size_t n_offsets;
 };

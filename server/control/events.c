@@ -62,13 +62,61 @@ static struct published *out_add(struct events *all)
     return &all->out[all->n_out++];
 }
 
+/* Know what the store keeps of a job's notes. False: no memory, or the store is away. */
+static bool know_notes(struct core *c, struct entry *e)
+{
+    ssize_t n = 0;
+
+    if (e->notes.v)
+        return true;
+    e->notes.v = calloc(HISTORY_NOTES, sizeof(*e->notes.v));
+    if (e->notes.v && e->stored_version > 0)
+        n = history_read_note_bytes(c->store, e->job.id, e->notes.v, HISTORY_NOTES);
+    if (!e->notes.v || n < 0) {
+        free(e->notes.v);
+        e->notes.v = NULL;
+        return false;
+    }
+    e->notes.n = (size_t)n;
+    for (size_t i = 0; i < e->notes.n; i++)
+        e->notes.bytes += e->notes.v[i];
+    return true;
+}
+
+/* One more note of so many bytes. How many are kept with it: as many as there may be, and bytes. */
+static size_t count_note(struct entry_notes *k, size_t bytes)
+{
+    while (k->n > 0 && (k->n == HISTORY_NOTES || k->bytes + bytes > EVENTS_JOB_BYTES)) {
+        k->bytes -= k->v[k->first];
+        k->first = (k->first + 1) % HISTORY_NOTES;
+        k->n--;
+    }
+    k->v[(k->first + k->n++) % HISTORY_NOTES] = (uint16_t)(bytes < UINT16_MAX ? bytes : UINT16_MAX);
+    k->bytes += bytes;
+    return k->n;
+}
+
+static void keep_note(struct core *c, uint64_t job, const char *text)
+{
+    struct entry *e = table_find(&c->jobs, job);
+    struct catalog_row *row = catalog_find(&c->jobs.catalog, job);
+
+    if (e)
+        history_add_note(c->store, job, text,
+                         know_notes(c, e) ? count_note(&e->notes, strlen(text)) : EVENTS_JOB_BYTES / EVENTS_NOTE_BYTES);
+    else if (row && row->late++ < EVENTS_LATE_NOTES)
+        history_add_note(c->store, job, text, HISTORY_NOTES);
+    else
+        history_skip_note(c->store, job);
+}
+
 /* user: whose it is, for the list of all events, where the job may be gone from the working set. */
 static void keep(struct core *c, uint64_t job, const char *user, const char *text, uint64_t id, bool note)
 {
     const struct entry *e = table_find(&c->jobs, job);
 
     if (job != 0 && note)
-        history_add_note(c->store, job, text);
+        keep_note(c, job, text);
     else if (e)
         history_add_state(c->store, job, e->job.version, text);
     history_add_all(c->store, id, text, user);
@@ -345,4 +393,10 @@ void events_send(struct follower *f, uint64_t id, const char *type, const char *
 {
     if (!text || http_stream_event(f->stream, id, type, text) < 0)
         f->done = true;
+}
+
+void events_lag(struct follower *f, uint64_t id)
+{
+    (void)http_stream_event(f->stream, id, "lagging", "{\"detail\":\"there is more; resume by Last-Event-ID\"}");
+    f->done = true;
 }

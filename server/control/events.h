@@ -17,6 +17,9 @@
 #include "server/http/http_req.h"
 
 #define EVENTS_FOLLOWERS_MAX 4096
+#define EVENTS_NOTE_BYTES 4096     /* of an event that a rank writes, as it is kept */
+#define EVENTS_JOB_BYTES (1 << 20) /* of a job's events that are not of its state: the newest stay */
+#define EVENTS_LATE_NOTES 250      /* taken in after a job has ended; more are counted */
 
 struct call;
 struct core;
@@ -69,6 +72,9 @@ void events_follow_changes(struct follower *f);
 /* Send an event to this one alone; id 0: none. One that does not take it is let go, as is one for
  * which there is no memory (text NULL): it comes back by the id that it has. */
 void events_send(struct follower *f, uint64_t id, const char *type, const char *text);
+
+/* It has not been sent all that there is, but all up to this id: it is let go, and comes back by that. */
+void events_lag(struct follower *f, uint64_t id);
 
 /* Nothing more will come: say so and end the newest follower. */
 void events_end(struct core *c, struct follower *f);

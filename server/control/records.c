@@ -132,7 +132,7 @@ bool records_put_job(struct core *c, struct entry *e)
 
         job_store_end(c->store, e->job.id, job_state_name(e->job.state));
         store_add_device_us(c->store, e->job.project, e->job.device_us);
-        catalog_resize(&c->jobs.catalog, row, strlen(e->spec_text) + strlen(text));
+        catalog_resize(&c->jobs.catalog, row, strlen(e->spec_text) + strlen(text) + e->notes.bytes);
         put_ended(c, row);
     }
     free(text);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/utf8.h"
 #include "base/log.h"
 #include "server/control/agent_rights.h"
 #include "server/control/change.h"
@@ -22,6 +23,9 @@
 #include "server/http/call.h"
 
 #define TELL_US INT64_C(60000000) /* how often a node that sends what is not its own is told of */
+
+#define LINE_WORDS 512                                  /* of its message, which is told as words */
+#define LINE_BYTES (EVENTS_NOTE_BYTES - 2 * LINE_WORDS) /* of a line that is kept as it is */
 
 /* --- ranks ------------------------------------------------------------------------------------------- */
 
@@ -255,14 +259,31 @@ static void go_back(struct entry *e, json_int_t step)
     e->job.progress = progress;
 }
 
+/* A line as it is kept: of one that is longer than LINE_BYTES its type, rank and the beginning of its message, and how
+ * long it was. o is taken over; new. */
+static json_t *shorten_new(json_t *o, size_t len)
+{
+    const char *message = json_string_value(json_object_get(o, "message"));
+    char type[32], text[LINE_WORDS];
+    json_t *brief;
+
+    if (len <= LINE_BYTES)
+        return o;
+    utf8_copy(type, sizeof(type), json_string_value(json_object_get(o, "type")));
+    utf8_copy(text, sizeof(text), message ? message : "");
+    brief = json_pack("{s:s, s:I, s:s*, s:I}", "type", type, "rank", json_integer_value(json_object_get(o, "rank")),
+                      "message", message ? text : NULL, "cut_bytes", (json_int_t)len);
+    json_decref(o);
+    return brief ? brief : json_pack("{s:s}", "type", "note");
+}
+
 /* One line that a rank wrote. */
 static void take_line(struct core *c, struct entry *e, uint64_t job, uint32_t generation, const char *line, size_t len)
 {
     json_t *o = json_loadb(line, len, 0, NULL);
     const char *type = json_string_value(json_object_get(o, "type"));
-    const char *message = json_string_value(json_object_get(o, "message"));
     const char *kept = "note";
-    char actor[32];
+    char actor[32], text[LINE_WORDS], code[32], *message = NULL;
 
     if (!type) {
         json_decref(o);
@@ -273,6 +294,13 @@ static void take_line(struct core *c, struct entry *e, uint64_t job, uint32_t ge
             learn_links(c, &e->job, o);
         json_decref(o);
         return;
+    }
+    o = shorten_new(o, len);
+    type = code;
+    utf8_copy(code, sizeof(code), json_string_value(json_object_get(o, "type")));
+    if (json_is_string(json_object_get(o, "message"))) {
+        utf8_copy(text, sizeof(text), json_string_value(json_object_get(o, "message")));
+        message = text;
     }
     (void)snprintf(actor, sizeof(actor), "rank:%d", (int)json_integer_value(json_object_get(o, "rank")));
     if (strcmp(type, "checkpoint") == 0 || strcmp(type, "eval") == 0)

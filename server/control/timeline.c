@@ -17,7 +17,9 @@
 #include "server/store/history_read.h"
 #include "server/store/job_store.h"
 
-#define REPLAY_MAX 5000 /* events sent at once to a follower that comes back */
+#define REPLAY_MAX 5000      /* events sent at once to a follower that comes back */
+#define PAGE_BYTES (1 << 20) /* of all jobs' events on a page, with the specs of those that were submitted */
+#define CHUNK 64             /* of them read at once */
 #define PAGE_DEFAULT 200
 
 void timeline_follow_logs(struct core *c, struct call *call, int rank, bool ended)
@@ -31,23 +33,27 @@ void timeline_follow_logs(struct core *c, struct call *call, int rank, bool ende
         events_end(c, f);
 }
 
-/* A submitted event stands for the spec, which is kept once, with the job. own: the caller is its user, or an admin. */
-static void fill_spec(struct core *c, json_t *event, bool own)
+/* A submitted event stands for the spec, which is kept once, with the job. own: the caller is its user, or an admin.
+ * Returns the bytes that it adds. */
+static size_t fill_spec(struct core *c, json_t *event, bool own)
 {
     uint64_t job = job_id_parse(json_string_value(json_object_get(event, "job")));
     struct entry *e = table_find(&c->jobs, job);
     char *stored = NULL;
     const char *text = e ? e->spec_text : NULL;
+    size_t len;
 
     if (strcmp(json_string_value(json_object_get(event, "type")), "submitted") != 0 || job == 0)
-        return;
+        return 0;
     if (!text)
         text = stored = job_store_read_spec(c->store, job);
     if (text)
         (void)json_object_set_new(event, "data", json_loads(text, 0, NULL));
     if (!own)
         secrets_mask(json_object_get(event, "data"));
+    len = text ? strlen(text) : 0;
     free(stored);
+    return len;
 }
 
 static uint64_t event_id(const json_t *event)
@@ -58,13 +64,13 @@ static uint64_t event_id(const json_t *event)
 }
 
 /* Events of a job after an id, oldest first, at most `most`. New; NULL: the store does not give them. */
-static json_t *job_events(struct core *c, bool own, uint64_t job, uint64_t after, size_t most,
+static json_t *job_events(struct core *c, bool own, uint64_t job, uint64_t after, size_t most, uint64_t *ret_end,
                           struct history_gap *ret_gap)
 {
     json_t *all = NULL, *event;
     size_t i;
 
-    if (history_read_job(c->store, job, after, most, false, &all, ret_gap, NULL) < 0)
+    if (history_read_job(c->store, job, after, most, false, &all, ret_end, ret_gap, NULL) < 0)
         return NULL;
     json_array_foreach (all, i, event) {
         fill_spec(c, event, own);
@@ -80,25 +86,34 @@ static uint64_t begin_of(const struct call *call, bool stream, const char *last)
     return (uint64_t)call_number(call, "cursor", 0);
 }
 
-/* Events after an id that who may see, of at most `most` looked at. New. *ret_end: the id of the last one looked at
- * when there may be more, else 0. */
+/* Events after an id that who may see, of at most `most` looked at, and some PAGE_BYTES, but one at least. New.
+ * *ret_end: the id of the last one looked at when there may be more, else 0. */
 static json_t *all_events(struct core *c, const struct http_identity *who, uint64_t after, size_t most,
                           uint64_t *ret_end)
 {
-    struct store_rows rows = {0};
     json_t *all = json_array();
+    size_t bytes = 0, looked = 0;
 
-    *ret_end = 0;
-    (void)history_read_all(c->store, after, most, &rows, ret_end, NULL);
-    for (size_t i = 0; i < rows.n; i++) {
-        json_t *event = auth_sees(who, rows.v[i].name) ? history_parse(rows.v[i].text, rows.v[i].id) : NULL;
+    do {
+        struct store_rows rows = {0};
+        size_t some = most - looked < CHUNK ? most - looked : CHUNK;
 
-        if (!event)
-            continue;
-        fill_spec(c, event, rights_owns(who, rows.v[i].name));
-        (void)json_array_append_new(all, event);
-    }
-    store_rows_clear(&rows);
+        *ret_end = 0;
+        (void)history_read_all(c->store, after, some, &rows, ret_end, NULL);
+        for (size_t i = 0; i < rows.n && bytes < PAGE_BYTES; i++) {
+            json_t *event = auth_sees(who, rows.v[i].name) ? history_parse(rows.v[i].text, rows.v[i].id) : NULL;
+
+            if (!event)
+                continue;
+            bytes += strlen(rows.v[i].text) + fill_spec(c, event, rights_owns(who, rows.v[i].name));
+            (void)json_array_append_new(all, event);
+            if (bytes >= PAGE_BYTES)
+                *ret_end = rows.v[i].id;
+        }
+        store_rows_clear(&rows);
+        looked += some;
+        after = *ret_end;
+    } while (after != 0 && looked < most && bytes < PAGE_BYTES);
     return all;
 }
 
@@ -113,14 +128,6 @@ static void send_all(struct follower *f, json_t *events)
         events_send(f, event_id(event), json_string_value(json_object_get(event, "type")), text);
         free(text);
     }
-}
-
-/* The id after which the next page begins, 0 when this one, as it was read, is the last. */
-static uint64_t page_end(const json_t *events, size_t limit)
-{
-    size_t n = json_array_size(events);
-
-    return n > 0 && n == limit ? event_id(json_array_get(events, n - 1)) : 0;
 }
 
 static void print_id(uint64_t id, char ret[24])
@@ -196,7 +203,7 @@ void timeline_of_job(struct core *c, struct call *call)
     const char *last = http_header(call->req, "Last-Event-ID");
     bool stream = http_wants_stream(call->req), ended;
     size_t limit = stream ? REPLAY_MAX : (size_t)call_number(call, "limit", PAGE_DEFAULT);
-    uint64_t job = call->job;
+    uint64_t job = call->job, end = 0;
     struct history_gap gap;
     char user[SPEC_NAME_MAX];
     struct follower *f;
@@ -204,13 +211,14 @@ void timeline_of_job(struct core *c, struct call *call)
 
     if (!find_owner(c, call, user, &ended))
         return;
-    events = job_events(c, rights_owns(http_identity(call->req), user), job, begin_of(call, stream, last), limit, &gap);
+    events = job_events(c, rights_owns(http_identity(call->req), user), job, begin_of(call, stream, last), limit, &end,
+                        &gap);
     if (!events) {
         call_problem(call, 503, "store", "the store does not give the job's events; try again");
         return;
     }
     if (!stream) {
-        answer_page(call, events, page_end(events, limit), &gap);
+        answer_page(call, events, end, &gap);
         return;
     }
     f = events_follow(c, call);
@@ -218,7 +226,9 @@ void timeline_of_job(struct core *c, struct call *call)
         send_gap(f, &gap);
     if (f) {
         send_all(f, events);
-        if (ended)
+        if (end != 0)
+            events_lag(f, end);
+        else if (ended)
             events_end(c, f);
     }
     json_decref(events);
@@ -243,35 +253,49 @@ void timeline_of_all(struct core *c, struct call *call)
     f = events_follow(c, call);
     if (f && changes)
         events_follow_changes(f);
-    if (f)
+    if (f) {
         send_all(f, events);
+        if (end != 0)
+            events_lag(f, end);
+    }
     json_decref(events);
+}
+
+static void add_checkpoint(json_t *list, json_t *event)
+{
+    json_t *data = json_object_get(event, "data");
+
+    if (strcmp(json_string_value(json_object_get(event, "type")), "checkpoint") != 0)
+        return;
+    (void)json_object_set(data, "at", json_object_get(event, "at"));
+    (void)json_object_set(data, "generation", json_object_get(event, "generation"));
+    (void)json_array_append(list, data);
 }
 
 void timeline_checkpoints(struct core *c, struct call *call)
 {
     char user[SPEC_NAME_MAX];
-    json_t *events, *event, *list;
+    json_t *list;
     struct merr err = {""};
+    uint64_t end = 0;
     bool ended;
-    size_t i;
 
     if (!find_owner(c, call, user, &ended))
         return;
-    if (history_read_job(c->store, call->job, 0, HISTORY_NOTES, true, &events, NULL, &err) < 0) {
-        call_problem(call, 503, "store", "%s", err.text);
-        return;
-    }
     list = json_array();
-    json_array_foreach (events, i, event) {
-        json_t *data = json_object_get(event, "data");
+    do {
+        json_auto_t *events = NULL;
+        json_t *event;
+        size_t i;
 
-        if (strcmp(json_string_value(json_object_get(event, "type")), "checkpoint") != 0)
-            continue;
-        (void)json_object_set(data, "at", json_object_get(event, "at"));
-        (void)json_object_set(data, "generation", json_object_get(event, "generation"));
-        (void)json_array_append(list, data);
-    }
-    json_decref(events);
+        if (history_read_job(c->store, call->job, end, HISTORY_NOTES, true, &events, &end, NULL, &err) < 0) {
+            json_decref(list);
+            call_problem(call, 503, "store", "%s", err.text);
+            return;
+        }
+        json_array_foreach (events, i, event) {
+            add_checkpoint(list, event);
+        }
+    } while (end != 0 && json_array_size(list) < HISTORY_NOTES);
     call_answer_new(call, 200, json_pack("{s:o, s:n}", "checkpoints", list, "next_cursor"));
 }

@@ -1,5 +1,6 @@
 #include "server/store/history_priv.h"
 
+#include <errno.h>
 #include <stdio.h>
 
 void history_key(uint64_t job, enum history_list list, char ret[STORE_KEY_MAX])
@@ -31,11 +32,32 @@ void history_add_state(struct store *s, uint64_t job, uint64_t n, const char *te
     store_add(s, "RPUSH", key, text, NULL);
 }
 
-void history_add_note(struct store *s, uint64_t job, const char *text)
+void history_add_note(struct store *s, uint64_t job, const char *text, size_t keep)
+{
+    add(s, job, HISTORY_LIST_NOTES, (int)(keep < HISTORY_NOTES ? keep : HISTORY_NOTES), text);
+    history_skip_note(s, job);
+}
+
+ssize_t history_read_note_bytes(struct store *s, uint64_t job, uint16_t *ret, size_t most)
+{
+    char key[STORE_KEY_MAX];
+    redisReply *reply;
+    ssize_t n = 0;
+
+    history_key(job, HISTORY_LIST_NOTES, key);
+    reply = store_read(s, NULL, "LRANGE %s -%llu -1", key, (unsigned long long)most);
+    if (!reply)
+        return -EIO;
+    for (; (size_t)n < reply->elements; n++)
+        ret[n] = reply->element[n]->len < UINT16_MAX ? (uint16_t)reply->element[n]->len : UINT16_MAX;
+    freeReplyObject(reply);
+    return n;
+}
+
+void history_skip_note(struct store *s, uint64_t job)
 {
     char key[STORE_KEY_MAX];
 
-    add(s, job, HISTORY_LIST_NOTES, HISTORY_NOTES, text);
     store_job_key(job, key);
     store_add(s, "HINCRBY", key, "notes", "1", NULL);
 }

@@ -8,7 +8,9 @@
 #ifndef MUSTER_SERVER_HISTORY_H
 #define MUSTER_SERVER_HISTORY_H
 
+#include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "server/store/store.h"
 
@@ -20,8 +22,14 @@
 /* Put a state event into the batch: the job's n-th, from 1. */
 void history_add_state(struct store *s, uint64_t job, uint64_t n, const char *text);
 
-/* Put a note into the batch. */
-void history_add_note(struct store *s, uint64_t job, const char *text);
+/* Put a note into the batch; with it so many of the newest stay, at most HISTORY_NOTES. */
+void history_add_note(struct store *s, uint64_t job, const char *text, size_t keep);
+
+/* Count a note that is not kept. */
+void history_skip_note(struct store *s, uint64_t job);
+
+/* The bytes of the newest `most` notes that are kept, oldest first. Returns how many; -EIO: the store is away. */
+ssize_t history_read_note_bytes(struct store *s, uint64_t job, uint16_t *ret, size_t most);
 
 /* Put the end of all events of a job into the batch. */
 void history_drop(struct store *s, uint64_t job);

@@ -5,6 +5,8 @@
 
 #include "server/store/history_priv.h"
 
+#define CHUNK 32 /* events read at once: large ones are many bytes */
+
 static char no_user[] = "";
 
 static uint64_t id_of(const json_t *event)
@@ -82,34 +84,52 @@ static int count_to(struct store *s, const char *key, size_t n, uint64_t after, 
     return 0;
 }
 
-static int append(struct store *s, const char *key, size_t from, size_t most, json_t *to, struct merr *err)
+struct part { /* of a page: what of one kind of events is on it */
+    json_t *to;
+    size_t most, bytes;
+    bool cut;       /* there is more, and no room for it */
+    size_t from, n; /* of a list: where to go on, and its length */
+};
+
+static int append(struct store *s, const char *key, struct part *p, struct merr *err)
 {
-    redisReply *reply =
-        store_read(s, err, "LRANGE %s %llu %llu", key, (unsigned long long)from, (unsigned long long)(from + most - 1));
     uint64_t last = 0;
 
-    if (!reply)
-        return -EIO;
-    for (size_t i = 0; i < reply->elements; i++) {
-        json_t *event = history_parse(reply->element[i]->str ? reply->element[i]->str : "", last);
+    while (p->from < p->n && json_array_size(p->to) < p->most && !p->cut) {
+        size_t some = p->most - json_array_size(p->to) < CHUNK ? p->most - json_array_size(p->to) : CHUNK;
+        redisReply *reply = store_read(s, err, "LRANGE %s %llu %llu", key, (unsigned long long)p->from,
+                                       (unsigned long long)(p->from + some - 1));
 
-        last = id_of(event);
-        (void)json_array_append_new(to, event);
+        if (!reply)
+            return -EIO;
+        for (size_t i = 0; i < reply->elements && !p->cut; i++) {
+            p->bytes += reply->element[i]->len;
+            p->cut = p->bytes > HISTORY_PAGE_BYTES && json_array_size(p->to) > 0;
+            if (p->cut)
+                break;
+            json_t *event = history_parse(reply->element[i]->str ? reply->element[i]->str : "", last);
+
+            last = id_of(event);
+            (void)json_array_append_new(p->to, event);
+        }
+        p->from += reply->elements > 0 ? reply->elements : p->n; /* one that is not there any more ends it */
+        freeReplyObject(reply);
     }
-    freeReplyObject(reply);
     return 0;
 }
 
 /* Two lists in order of id, at most `most` of them. New; NULL: no memory. */
-static json_t *merge(const json_t *a, const json_t *b, size_t most)
+static json_t *merge(const struct part *a, const struct part *b, size_t most)
 {
     json_t *all = json_array();
     size_t i = 0, k = 0;
 
-    while (all && json_array_size(all) < most && (i < json_array_size(a) || k < json_array_size(b))) {
-        json_t *x = json_array_get(a, i), *y = json_array_get(b, k);
+    while (all && json_array_size(all) < most) {
+        json_t *x = json_array_get(a->to, i), *y = json_array_get(b->to, k);
         bool first = x && (!y || id_of(x) < id_of(y));
 
+        if ((!x && !y) || (!x && a->cut) || (!y && b->cut)) /* what was cut off may come before the other's next */
+            break;
         (void)json_array_append(all, first ? x : y);
         i += first;
         k += !first;
@@ -162,36 +182,41 @@ static int list_length(struct store *s, const char *key, size_t *ret, struct mer
 }
 
 int history_read_job(struct store *s, uint64_t job, uint64_t after, size_t most, bool notes_only, json_t **ret,
-                     struct history_gap *ret_gap, struct merr *err)
+                     uint64_t *ret_end, struct history_gap *ret_gap, struct merr *err)
 {
-    json_t *states = json_array(), *notes = json_array(), *all = NULL;
+    struct part states = {.to = json_array(), .most = most}, notes = {.to = json_array(), .most = most};
+    json_t *all = NULL;
     size_t n[HISTORY_LISTS] = {0};
-    int r = states && notes ? 0 : merr_set(err, -ENOMEM, "out of memory");
+    int r = states.to && notes.to ? 0 : merr_set(err, -ENOMEM, "out of memory");
 
     for (int list = 0; r == 0 && list < HISTORY_LISTS; list++) {
-        json_t *to = list == HISTORY_LIST_NOTES ? notes : states;
+        struct part *p = list == HISTORY_LIST_NOTES ? &notes : &states;
         char key[STORE_KEY_MAX];
-        size_t from = 0;
 
         history_key(job, (enum history_list)list, key);
         r = list_length(s, key, &n[list], err);
         if (r < 0 || (notes_only && list != HISTORY_LIST_NOTES))
             continue;
-        r = count_to(s, key, n[list], after, &from, err);
-        if (r == 0 && from < n[list] && json_array_size(to) < most)
-            r = append(s, key, from, most - json_array_size(to), to, err);
+        p->n = n[list];
+        r = count_to(s, key, p->n, after, &p->from, err);
+        if (r == 0)
+            r = append(s, key, p, err);
     }
     if (r == 0 && ret_gap)
         r = find_gap(s, job, n, ret_gap, err);
-    if (r == 0 && !(all = merge(states, notes, most)))
+    if (r == 0 && !(all = merge(&states, &notes, most)))
         r = merr_set(err, -ENOMEM, "out of memory");
-    json_decref(states);
-    json_decref(notes);
-    if (r == 0)
-        *ret = all;
-    else
+    json_decref(states.to);
+    json_decref(notes.to);
+    if (r < 0) {
         json_decref(all);
-    return r;
+        return r;
+    }
+    *ret_end = json_array_size(all) == most || states.cut || notes.cut
+                   ? id_of(json_array_get(all, json_array_size(all) - 1))
+                   : 0;
+    *ret = all;
+    return 0;
 }
 
 int history_read_all(struct store *s, uint64_t after, size_t most, struct store_rows *ret, uint64_t *ret_end,

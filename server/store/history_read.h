@@ -13,6 +13,8 @@
 #include "base/merr.h"
 #include "server/store/store.h"
 
+#define HISTORY_PAGE_BYTES (1 << 20)
+
 struct history_gap { /* what was left out */
     uint64_t events; /* 0: nothing was */
     uint64_t before; /* id of the first state event after the gap between the first ones and the newest; 0: none */
@@ -28,9 +30,11 @@ int history_read_all(struct store *s, uint64_t after, size_t most, struct store_
  * its place, or of an event before it. */
 json_t *history_parse(const char *text, uint64_t id);
 
-/* A job's events with ids above `after`, oldest first, at most `most`; notes_only: of notes alone. Returns 0 with a new
- * array in *ret, and in *ret_gap (may be NULL) what was left out of the whole history; or -EIO, -ENOMEM with words. */
+/* A job's events with ids above `after`, oldest first, at most `most` and of each kind some HISTORY_PAGE_BYTES, but one
+ * at least; notes_only: of notes alone. Returns 0 with a new array in *ret, in *ret_end the id of the last one where
+ * there may be more, else 0, and in *ret_gap (may be NULL) what was left out of the whole history; or -EIO, -ENOMEM
+ * with words. */
 int history_read_job(struct store *s, uint64_t job, uint64_t after, size_t most, bool notes_only, json_t **ret,
-                     struct history_gap *ret_gap, struct merr *err);
+                     uint64_t *ret_end, struct history_gap *ret_gap, struct merr *err);
 
 #endif

@@ -1,5 +1,6 @@
 /* What agents report: taken in once, of the run that is live, and told to those whose run is over. */
 #include "server/control/events.h"
+#include "server/store/history.h"
 #include "tests/unit/server/control/scene.h"
 
 #include "server/control/records.h"
@@ -187,6 +188,98 @@ static void events_of_a_run_are_taken_in_once_also_by_the_next_server(void **sta
     assert_int_equal(events_next(s->core), before + 1);
 }
 
+/* Bytes of all pages of a job's events, each of which is small; and how many events there are. */
+static size_t page_through(struct scene *s, const char *job, size_t *ret_n)
+{
+    char cursor[32] = "0";
+    const char *next = cursor;
+    size_t all = 0;
+
+    *ret_n = 0;
+    while (next) {
+        struct http_req *r = scene_request(job, NULL, NULL);
+        struct scene_answer a;
+        json_t *list;
+        size_t bytes = 0;
+
+        r->query.v[0].name = "limit";
+        r->query.v[0].value = "1000";
+        r->query.v[1].name = "cursor";
+        r->query.v[1].value = cursor;
+        r->query.n = 2;
+        a = scene_call(s, timeline_of_job, r, NULL);
+        assert_int_equal(a.status, 200);
+        list = json_object_get(a.body, "events");
+        for (size_t i = 0; i < json_array_size(list); i++) {
+            char *text = json_dumps(json_array_get(list, i), JSON_COMPACT);
+
+            bytes += strlen(text);
+            free(text);
+        }
+        assert_in_range(bytes, 0, 2 << 20);
+        *ret_n += json_array_size(list);
+        all += bytes;
+        next = json_string_value(json_object_get(a.body, "next_cursor"));
+        if (next)
+            (void)snprintf(cursor, sizeof(cursor), "%s", next);
+    }
+    return all;
+}
+
+/* Ship lines of so many bytes, one a report. Returns where the next begins. */
+static int64_t ship_large(struct scene *s, uint64_t job, int64_t at, int n, int bytes)
+{
+    char *line = malloc((size_t)bytes + 64);
+
+    assert_non_null(line);
+    (void)snprintf(line, (size_t)bytes + 64, "{\"type\": \"note\", \"message\": \"%0*d\"}\n", bytes - 32, 7);
+    for (int i = 0; i < n; i++) {
+        int64_t next = ship(s, job, at, line);
+
+        assert_int_equal(next, at + (int64_t)strlen(line));
+        at = next;
+    }
+    free(line);
+    return at;
+}
+
+static void five_hundred_events_of_250_kb_leave_little_in_the_store_and_no_large_page(void **state)
+{
+    struct scene *s = *state;
+    static uint16_t bytes[HISTORY_NOTES];
+    uint64_t job = begin(s);
+    int64_t at = ship_large(s, job, 0, 500, 250000);
+    size_t n, sum = 0;
+    ssize_t kept = history_read_note_bytes(s->store, job, bytes, HISTORY_NOTES);
+
+    for (ssize_t i = 0; i < kept; i++) {
+        assert_in_range(bytes[i], 1, EVENTS_NOTE_BYTES);
+        sum += bytes[i];
+    }
+    assert_int_equal(kept, 500);
+    assert_in_range(sum, 1, EVENTS_JOB_BYTES);
+    assert_in_range(page_through(s, "j1", &n), 1, 2 * EVENTS_JOB_BYTES);
+    assert_in_range(n, 500, 510);
+    at = ship_large(s, job, at, 600, 3000); /* as long as may be, they are kept whole: the newest of them */
+    scene_restart(s);
+    assert_int_equal(scene_register(s, "n1", "a", 2), 200);
+    at = ship_large(s, job, at, 100, 3000);
+    kept = history_read_note_bytes(s->store, job, bytes, HISTORY_NOTES);
+    sum = 0;
+    for (ssize_t i = 0; i < kept; i++)
+        sum += bytes[i];
+    assert_in_range(sum, EVENTS_JOB_BYTES * 9 / 10, EVENTS_JOB_BYTES);
+    assert_in_range(page_through(s, "j1", &n), 1, 2 * EVENTS_JOB_BYTES);
+    scene_report_all(s, job, "running", 0);
+    scene_report_all(s, job, "exited", 0);
+    (void)ship_large(s, job, at, 400, 3000); /* and after its end */
+    kept = history_read_note_bytes(s->store, job, bytes, HISTORY_NOTES);
+    sum = 0;
+    for (ssize_t i = 0; i < kept; i++)
+        sum += bytes[i];
+    assert_in_range(sum, 1, 2 * EVENTS_JOB_BYTES);
+}
+
 static void a_line_that_is_not_whole_waits_for_its_end(void **state)
 {
     struct scene *s = *state;
@@ -238,6 +331,7 @@ int main(void)
         TEST(an_older_generation_changes_nothing_and_is_told_to_stop),
         TEST(a_report_of_another_agent_of_that_name_is_refused),
         TEST(events_of_a_run_are_taken_in_once_also_by_the_next_server),
+        TEST(five_hundred_events_of_250_kb_leave_little_in_the_store_and_no_large_page),
         TEST(a_line_that_is_not_whole_waits_for_its_end),
         TEST(what_is_no_event_is_passed_over),
         TEST(a_line_of_metrics_is_the_jobs_progress),

@@ -314,7 +314,7 @@ static void add_event(struct store *s, uint64_t id, bool note, uint64_t n)
 
     (void)snprintf(text, sizeof(text), "{\"id\":\"%d\"}", (int)id);
     if (note)
-        history_add_note(s, 1, text);
+        history_add_note(s, 1, text, HISTORY_NOTES);
     else
         history_add_state(s, 1, n, text);
     history_add_all(s, id, text, id % 2 ? "ada" : "bob");
@@ -330,11 +330,11 @@ static uint64_t event_id(const json_t *all, size_t i)
 static void a_job_keeps_its_first_and_its_newest_events(void **state)
 {
     struct store *s = of(state);
-    uint64_t states = HISTORY_FIRST + HISTORY_RECENT + 7, id = 1;
+    uint64_t states = HISTORY_FIRST + HISTORY_RECENT + 7, id = 1, end;
     struct history_gap gap;
     json_t *all;
 
-    DONE(history_read_job(s, 1, 0, 100, false, &all, &gap, NULL));
+    DONE(history_read_job(s, 1, 0, 100, false, &all, &end, &gap, NULL));
     assert_int_equal(json_array_size(all) + gap.events, 0);
     json_decref(all);
     job_store_put(s, 1, 0, states, "record", "spec");
@@ -344,26 +344,88 @@ static void a_job_keeps_its_first_and_its_newest_events(void **state)
             add_event(s, id++, true, 0);
     }
     DONE(home_commit(s));
-    DONE(history_read_job(s, 1, 0, SIZE_MAX / 2, false, &all, &gap, NULL));
+    DONE(history_read_job(s, 1, 0, SIZE_MAX / 2, false, &all, &end, &gap, NULL));
     assert_int_equal(json_array_size(all), HISTORY_FIRST + HISTORY_RECENT + states / 10);
     assert_int_equal(gap.events, 7);
     assert_int_equal(gap.before, 1 + 107 + 10); /* the 108th */
     for (size_t i = 1; i < json_array_size(all); i++)
         assert_true(event_id(all, i - 1) < event_id(all, i));
     json_decref(all);
-    DONE(history_read_job(s, 1, 500, 3, false, &all, NULL, NULL));
+    DONE(history_read_job(s, 1, 500, 3, false, &all, &end, NULL, NULL));
     assert_int_equal(json_array_size(all), 3);
     assert_int_equal(event_id(all, 0), 501);
     json_decref(all);
-    DONE(history_read_job(s, 1, 0, 2, true, &all, NULL, NULL));
+    DONE(history_read_job(s, 1, 0, 2, true, &all, &end, NULL, NULL));
     assert_int_equal(event_id(all, 0), 11);
     assert_int_equal(event_id(all, 1), 22);
     json_decref(all);
     history_drop(s, 1);
     DONE(home_commit(s));
-    DONE(history_read_job(s, 1, 0, 100, false, &all, NULL, NULL));
+    DONE(history_read_job(s, 1, 0, 100, false, &all, &end, NULL, NULL));
     assert_int_equal(json_array_size(all), 0);
     json_decref(all);
+}
+
+/* Put 40 events of some 100 kB, by turns of the job's state and others. */
+static void add_large(struct store *s)
+{
+    static char text[100000];
+
+    job_store_put(s, 1, 0, 20, "record", "spec");
+    for (uint64_t i = 1; i <= 40; i++) {
+        int n = snprintf(text, sizeof(text), "{\"id\": \"%llu\", \"at\": \"t\", \"type\": \"x\", \"pad\": \"",
+                         (unsigned long long)i);
+
+        memset(text + n, 'y', sizeof(text) - (size_t)n - 3);
+        memcpy(text + sizeof(text) - 3, "\"}", 3);
+        if (i % 2)
+            history_add_state(s, 1, i / 2 + 1, text);
+        else
+            history_add_note(s, 1, text, HISTORY_NOTES);
+        DONE(home_commit(s));
+    }
+}
+
+static void a_page_of_large_events_ends_at_its_bytes_and_none_is_missed(void **state)
+{
+    struct store *s = of(state);
+    uint64_t end = 0, seen = 0;
+    json_t *all;
+
+    add_large(s);
+    do {
+        size_t bytes = 0;
+
+        DONE(history_read_job(s, 1, end, 1000, false, &all, &end, NULL, NULL));
+        for (size_t i = 0; i < json_array_size(all); i++) {
+            assert_int_equal(event_id(all, i), ++seen);
+            bytes += 100000;
+        }
+        assert_in_range(bytes, 100000, 2 * HISTORY_PAGE_BYTES);
+        json_decref(all);
+    } while (end != 0);
+    assert_int_equal(seen, 40);
+}
+
+/* The newest that there is room for stay, as the one who puts them says. */
+static void of_notes_as_many_stay_as_are_told(void **state)
+{
+    struct store *s = of(state);
+    uint16_t bytes[10];
+    uint64_t end;
+    json_t *all;
+
+    job_store_put(s, 1, 0, 1, "record", "spec");
+    for (uint64_t i = 1; i <= 6; i++)
+        add_event(s, i, true, 0);
+    history_add_note(s, 1, "{\"id\": \"7\", \"at\": \"t\", \"type\": \"x\"}", 3);
+    DONE(home_commit(s));
+    DONE(history_read_job(s, 1, 0, 100, true, &all, &end, NULL, NULL));
+    assert_int_equal(json_array_size(all), 3);
+    assert_int_equal(event_id(all, 0), 5);
+    json_decref(all);
+    assert_int_equal(history_read_note_bytes(s, 1, bytes, 10), 3);
+    assert_int_equal(bytes[2], strlen("{\"id\": \"7\", \"at\": \"t\", \"type\": \"x\"}"));
 }
 
 static void all_events_are_read_in_pages(void **state)
@@ -633,6 +695,8 @@ int main(void)
         HOMES(jobs_that_end_are_listed_apart_and_counted),
         HOMES(offsets_and_submits_are_remembered),
         HOMES(a_job_keeps_its_first_and_its_newest_events),
+        HOMES(a_page_of_large_events_ends_at_its_bytes_and_none_is_missed),
+        HOMES(of_notes_as_many_stay_as_are_told),
         HOMES(all_events_are_read_in_pages),
         HOMES(a_store_that_is_behind_its_mark_is_refused_and_stays_as_it_is),
         HOMES(a_batch_after_one_that_the_store_has_lost_changes_nothing),
