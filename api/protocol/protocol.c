@@ -10,26 +10,13 @@
 #include "api/protocol/report.h"
 
 const struct wire_message *const protocol_messages[] = {
-    &registration_message,
-    &registration_answer_message,
-    &assignment_set_message,
-    &assignment_message,
-    &assignment_layout_message,
-    &assignment_rank_message,
-    &report_message,
-    &report_run_message,
-    &report_rank_message,
-    &report_piece_message,
-    &report_answer_message,
-    &report_acks_message,
-    &report_ack_message,
-    &report_ref_message,
-    &exit_message,
-    &rendezvous_message,
-    &rendezvous_entry_message,
-    &join_message,
-    &join_answer_message,
-    NULL,
+    &registration_message, &registration_answer_message, &assignment_set_message,
+    &assignment_message,   &assignment_layout_message,   &assignment_rank_message,
+    &report_message,       &report_run_message,          &report_rank_message,
+    &report_group_message, &report_piece_message,        &report_answer_message,
+    &report_acks_message,  &report_ack_message,          &report_ref_message,
+    &exit_message,         &rendezvous_message,          &rendezvous_entry_message,
+    &join_message,         &join_answer_message,         NULL,
 };
 
 static const struct {

@@ -23,6 +23,97 @@ const struct wire_message report_ref_message = {
     WIRE_MESSAGE(report_ref, ref_fields),
 };
 
+static const struct wire_field group_fields[] = {
+    {.name = "name", .kind = WIRE_TEXT, .flags = WIRE_CUT, WIRE_AT(report_group, name), .what = "for people"},
+    {.name = "key",
+     .kind = WIRE_LONG,
+     .flags = WIRE_NEEDED,
+     WIRE_AT(report_group, key),
+     .min = 0,
+     .max = INT64_MAX,
+     .what = "the same for all members, and no other group's of the run"},
+    {.name = "entered",
+     .kind = WIRE_LONG,
+     .flags = WIRE_NEEDED,
+     WIRE_AT(report_group, entered),
+     .min = 0,
+     .max = INT64_MAX,
+     .what = "calls of all members that the rank has entered"},
+    {.name = "left",
+     .kind = WIRE_LONG,
+     .flags = WIRE_NEEDED,
+     WIRE_AT(report_group, left),
+     .min = 0,
+     .max = INT64_MAX,
+     .what = "and left"},
+    {.name = "size",
+     .kind = WIRE_INT,
+     WIRE_AT(report_group, size),
+     .min = 0,
+     .max = PLAN_RANKS_MAX,
+     .what = "members; 0: not known"},
+};
+
+const struct wire_message report_group_message = {
+    .name = "report-group",
+    .what = "A group of a rank that has shown no sign of life for a while.",
+    WIRE_MESSAGE(report_group, group_fields),
+};
+
+/* Of a rank that has shown no sign of life for a while; left out of one that goes on. */
+#define STALL_FIELDS                                                                                                   \
+    {.name = "idle_us",                                                                                                \
+     .kind = WIRE_LONG,                                                                                                \
+     .flags = WIRE_OMIT,                                                                                               \
+     WIRE_AT(report_rank, stall.idle_us),                                                                              \
+     .min = 0,                                                                                                         \
+     .max = INT64_MAX,                                                                                                 \
+     .what = "since its last sign of life; 0: it goes on, and the following is not told"},                             \
+        {.name = "gap_us",                                                                                             \
+         .kind = WIRE_LONG,                                                                                            \
+         .flags = WIRE_OMIT,                                                                                           \
+         WIRE_AT(report_rank, stall.gap_us),                                                                           \
+         .min = 0,                                                                                                     \
+         .max = INT64_MAX,                                                                                             \
+         .what = "its longest time between two signs of life of late; 0: not known"},                                  \
+        {.name = "stopped",                                                                                            \
+         .kind = WIRE_BOOL,                                                                                            \
+         .flags = WIRE_OMIT,                                                                                           \
+         WIRE_AT(report_rank, stall.stopped),                                                                          \
+         .what = "its process is stopped"},                                                                            \
+        {.name = "op",                                                                                                 \
+         .kind = WIRE_TEXT,                                                                                            \
+         .flags = WIRE_OMIT | WIRE_CUT,                                                                                \
+         WIRE_AT(report_rank, stall.op),                                                                               \
+         .what = "the operation that it waits in; empty: it waits for nobody"},                                        \
+        {.name = "op_key",                                                                                             \
+         .kind = WIRE_LONG,                                                                                            \
+         .flags = WIRE_OMIT,                                                                                           \
+         WIRE_AT(report_rank, stall.key),                                                                              \
+         .min = 0,                                                                                                     \
+         .max = INT64_MAX,                                                                                             \
+         .what = "the key of that operation's group"},                                                                 \
+        {.name = "op_call",                                                                                            \
+         .kind = WIRE_LONG,                                                                                            \
+         .flags = WIRE_OMIT,                                                                                           \
+         WIRE_AT(report_rank, stall.call),                                                                             \
+         .min = 0,                                                                                                     \
+         .max = INT64_MAX,                                                                                             \
+         .what = "its number among the calls of the group"},                                                           \
+        {.name = "op_peer",                                                                                            \
+         .kind = WIRE_INT,                                                                                             \
+         .flags = WIRE_OMIT,                                                                                           \
+         WIRE_AT(report_rank, stall.peer),                                                                             \
+         .min = -1,                                                                                                    \
+         .max = PLAN_RANKS_MAX,                                                                                        \
+         .fallback = -1,                                                                                               \
+         .what = "the rank whose message it waits for; -1: a call of all members"},                                    \
+    {                                                                                                                  \
+        .name = "groups", .kind = WIRE_LIST, .flags = WIRE_OMIT | WIRE_PASS, WIRE_AT(report_rank, stall.groups),       \
+        WIRE_COUNT(report_rank, stall.n_groups), .most = REPORT_GROUPS_MAX, .of = &report_group_message,               \
+        .what = "how far it is in each group"                                                                          \
+    }
+
 static const struct wire_field rank_fields[] = {
     {.name = "rank",
      .kind = WIRE_INT,
@@ -63,6 +154,7 @@ static const struct wire_field rank_fields[] = {
      .flags = WIRE_OMIT | WIRE_CUT,
      WIRE_AT(report_rank, phase),
      .what = "of the step, by its flight page"},
+    STALL_FIELDS,
     EXIT_FIELDS(report_rank, exit., 0),
     {.name = "log_tail",
      .kind = WIRE_JSON,

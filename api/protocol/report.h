@@ -19,13 +19,34 @@ enum report_state { REPORT_NONE, REPORT_STARTING, REPORT_RUNNING, REPORT_EXITED,
 /* Kinds of pieces. */
 enum report_kind { REPORT_LOGS, REPORT_METRICS, REPORT_EVENTS, REPORT_KINDS };
 
+#define REPORT_GROUPS_MAX 48
+
+struct report_group { /* of a rank: those with whom it splits work */
+    char name[16];
+    int64_t key;           /* the same for all members */
+    int64_t entered, left; /* calls of all members */
+    int size;              /* members; 0: not known */
+};
+
+struct report_stall {  /* of a rank that has shown no sign of life for a while */
+    int64_t idle_us;   /* how long; 0: it goes on, and nothing else is told */
+    int64_t gap_us;    /* its longest time between two signs of late; 0: not known */
+    bool stopped;      /* its process is */
+    char op[16];       /* that it waits in; "": it waits for nobody */
+    int64_t key, call; /* of the operation: of its group, and its number */
+    int peer;          /* the rank whose message is waited for; -1: a call of all members */
+    struct report_group *groups;
+    size_t n_groups;
+};
+
 struct report_rank {
     int rank;
     int slot; /* -1: of a source node */
     enum report_state state;
-    int64_t pid;           /* 0: not known */
-    int64_t step;          /* -1: not known */
-    char phase[16];        /* "": not known */
+    int64_t pid;    /* 0: not known */
+    int64_t step;   /* -1: not known */
+    char phase[16]; /* "": not known */
+    struct report_stall stall;
     struct rank_exit exit; /* of one that has exited */
     json_t *log_tail;      /* its last lines, where it failed; NULL: none */
 };
@@ -34,7 +55,7 @@ struct report_run {
     char job[PROTOCOL_JOB_MAX];
     int64_t generation;
     char proof[PROTOCOL_PROOF_MAX]; /* of its assignment; "": it had none */
-    struct report_rank *ranks; /* of this node */
+    struct report_rank *ranks;      /* of this node */
     size_t n_ranks;
     char trouble[200]; /* of its files, in words; "": none */
 };
@@ -80,7 +101,8 @@ struct report_answer {
 
 extern const char *const report_kind_names[REPORT_KINDS]; /* "logs", "metrics", "events" */
 extern const struct wire_message report_message, report_run_message, report_rank_message, report_piece_message;
-extern const struct wire_message report_answer_message, report_acks_message, report_ack_message, report_ref_message;
+extern const struct wire_message report_group_message, report_answer_message, report_acks_message, report_ack_message,
+    report_ref_message;
 
 /* Read doc, borrowed; texts of pieces are borrowed from it. Returns 0, -EINVAL with every fault, -ENOMEM; *ret is
  * unchanged then. */

@@ -5,11 +5,13 @@
 #include <string.h>
 
 #define S 1000000LL
-#define STARTS_US (300 * S)
-#define SAVES_US (60 * S)
+#define STARTS_US (600 * S) /* a state may be large and its disk slow */
+#define SAVES_US (600 * S)
 #define COMPUTES_LEAST_US (5 * S)
+#define EVALUATES_LEAST_US (30 * S)
 #define COMPUTES_MOST_US (120 * S)
-#define GAPS 5 /* times the longest normal gap */
+#define GAPS 5 /* times the longest normal gap; GAPS_LEAST where that is more than COMPUTES_MOST_US */
+#define GAPS_LEAST 3
 
 /* --- members of groups ------------------------------------------------------------------------------- */
 
@@ -254,13 +256,17 @@ static int by_number(const void *a, const void *b)
 
 int64_t hang_deadline_us(enum hang_phase phase, int64_t gap_us)
 {
-    int64_t us = GAPS * gap_us;
+    int64_t least = phase == HANG_EVALUATES ? EVALUATES_LEAST_US : COMPUTES_LEAST_US, us;
 
     if (phase == HANG_SAVES || phase == HANG_ENDS)
         return SAVES_US;
     if (phase == HANG_STARTS || gap_us <= 0)
         return STARTS_US;
-    return us < COMPUTES_LEAST_US ? COMPUTES_LEAST_US : us > COMPUTES_MOST_US ? COMPUTES_MOST_US : us;
+    if (gap_us >= COMPUTES_MOST_US / GAPS)
+        us = gap_us >= COMPUTES_MOST_US / GAPS_LEAST ? GAPS_LEAST * gap_us : COMPUTES_MOST_US;
+    else
+        us = GAPS * gap_us;
+    return us < least ? least : us;
 }
 
 const char *hang_class_name(enum hang_class class_)
@@ -280,7 +286,7 @@ int hang_judge(const struct hang_rank *ranks, size_t n, struct hang_verdict *ret
 
     for (size_t i = 0; i < n; i++) {
         gap_us = ranks[i].gap_us > gap_us ? ranks[i].gap_us : gap_us;
-        v.waiting += ranks[i].told && ranks[i].inside;
+        v.waiting += ranks[i].told && ranks[i].inside && !ranks[i].stopped;
     }
     /* Every rank is walked from: a run hangs when all its ranks do, in the end. Those met before cost nothing. */
     for (uint32_t i = 0; r == 0 && still && i < n; i++)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "api/spec_plan.h"
+#include "server/control/stalls.h"
 
 void entry_set_classes(struct entry *e, const struct classes *k, const struct job_spec *spec)
 {
@@ -53,6 +54,7 @@ void entry_free(struct entry *e)
     job_clear(&e->job);
     free(e->spec_text);
     free(e->refusal);
+    stalls_free(e->run.stalls);
     free(e->run.ranks);
     free(e->offsets);
     free(e->notes.v);

@@ -43,12 +43,14 @@ struct target { /* devices that a job is to get once they are free */
     int32_t n;
 };
 
-struct entry_run {      /* of a live job */
-    struct rank *ranks; /* job.n_places of them while live */
+struct entry_run {         /* of a live job */
+    struct rank *ranks;    /* job.n_places of them while live */
+    struct stalls *stalls; /* NULL until one of them stands still */
     char fault_message[512];
     int fault_rank; /* -1: none told */
     bool save, force_stop;
     bool trouble;              /* a file of it is not read, and that was told */
+    bool hung;                 /* a rank was found to stand still: it cannot obey, and is not waited for */
     bool gave_up;              /* a rank has ended because it lost another, or was told to by its mates */
     bool wants_folders;        /* it is new: its folders are to be made before the nodes hear of it */
     bool measure_links;        /* it shall tell how fast its nodes reach each other */

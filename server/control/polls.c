@@ -20,6 +20,7 @@
 
 #define WAITERS_MAX 8192
 #define WRITTEN 16 /* runs whose assignments are kept for the next node of a pass */
+#define HUNG_GRACE_S 1
 
 /* --- long-polls -------------------------------------------------------------------------------------- */
 
@@ -66,7 +67,7 @@ static json_t *make_assignment(const struct core *c, const struct entry *e)
     const struct job *j = &e->job;
     struct assignment a = {.generation = j->generation,
                            .order = order_of(e),
-                           .grace_s = e->grace_s,
+                           .grace_s = e->run.hung ? HUNG_GRACE_S : e->grace_s,
                            .layout = j->layout,
                            .world = (int)j->n_places,
                            .master_port = j->master_port,

@@ -13,10 +13,12 @@
 #include "server/control/contact.h"
 #include "server/control/events.h"
 #include "server/control/givers.h"
+#include "server/control/hangs.h"
 #include "server/control/learn.h"
 #include "server/control/offsets.h"
 #include "server/control/proofs.h"
 #include "server/control/runs.h"
+#include "server/control/stalls.h"
 #include "server/control/state.h"
 #include "server/control/storing.h"
 #include "server/control/view.h"
@@ -37,7 +39,8 @@ struct first_fault { /* the rank of a report that failed first */
 };
 
 /* Take in one rank. A first cause is left in *f (the lowest exit that is no mere abort). */
-static void take_rank(struct entry *e, const struct node *n, const struct report_rank *told, struct first_fault *f)
+static void take_rank(struct entry *e, const struct node *n, const struct report_rank *told, int64_t now_us,
+                      struct first_fault *f)
 {
     static const enum rank_phase phase_of[REPORT_STATES] = {
         [REPORT_STARTING] = RANK_STARTING, [REPORT_RUNNING] = RANK_RUNNING, [REPORT_EXITED] = RANK_EXITED};
@@ -53,6 +56,7 @@ static void take_rank(struct entry *e, const struct node *n, const struct report
         r->phase = phase;
     if (told->step >= 0)
         r->step = (uint64_t)told->step;
+    stalls_take(&e->run.stalls, e->job.n_places, told, now_us);
     if (!ended)
         return;
     r->exit = exit_settle(told->exit, e->job.kind);
@@ -128,7 +132,7 @@ static void take_run(struct core *c, struct node *n, const struct report *r, con
         events_note(c, e->job.id, e->job.user, "note", e->job.generation, actor, "file-not-read", run->trouble, NULL);
     e->run.trouble = e->run.trouble || run->trouble[0];
     for (size_t k = 0; k < run->n_ranks; k++)
-        take_rank(e, n, &run->ranks[k], &f);
+        take_rank(e, n, &run->ranks[k], c->now.mono_us, &f);
     for (size_t k = 0; k < e->job.n_places; k++)
         here += strcmp(e->job.places[k].node, n->name) == 0 && e->run.ranks[k].phase != RANK_EXITED;
     if (here == 0)
@@ -136,6 +140,8 @@ static void take_run(struct core *c, struct node *n, const struct report *r, con
     (void)bar_slots(n, run, e->job.id);
     if (f.rank >= 0 && e->job.intent == JOB_GO_ON && e->job.state != JOB_RECOVERING)
         runs_fault(c, e, f.rank, f.class_, f.message, f.log_tail, actor);
+    else
+        hangs_look(c, e);
     runs_follow(c, e, actor);
     /* the run may have ended by this very report; it is forgotten with the next one, when that is durable */
 }

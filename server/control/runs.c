@@ -52,8 +52,8 @@ void runs_fault(struct core *c, struct entry *e, int rank, enum job_class class_
     (void)snprintf(text, sizeof(text), "rank %d on %s: %s", rank, e->job.places[rank].node, message);
     outcome = json_pack("{s:s, s:s, s:i, s:s, s:o, s:i, s:s?, s:O?}", "class", job_class_name(class_), "message", text,
                         "rank", rank, "node", e->job.places[rank].node, "exit_code",
-                        r->exit.status < 0 ? json_null() : json_integer(r->exit.status), "signal", r->exit.signal,
-                        "cause", exit_cause_names[r->exit.cause], "log_tail", log_tail);
+                        r->phase != RANK_EXITED || r->exit.status < 0 ? json_null() : json_integer(r->exit.status),
+                        "signal", r->exit.signal, "cause", exit_cause_names[r->exit.cause], "log_tail", log_tail);
     if (!outcome)
         outcome = json_pack("{s:s, s:s}", "class", job_class_name(class_), "message", "a rank failed");
     (void)change_job(

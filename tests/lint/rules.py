@@ -58,13 +58,13 @@ LAYERS = {"worker/engine/comm": [
     ["classes", "job", "notes", "project"], ["catalog", "node", "pace", "roster"], ["cluster"], ["links", "shares"],
     ["stragglers"], ["slots"], ["gpus"],
 ], "server/control": [
-    ["agent_rights", "audit_file", "entry", "files", "moment", "queries", "readers", "sealing", "standby",
-     "waiters"],
+    ["agent_rights", "audit_file", "entry", "files", "moment", "queries", "readers", "sealing", "stalls",
+     "standby", "waiters"],
     ["auth"], ["table"], ["state"],
     ["admission", "audit", "ceilings", "events", "offsets", "plans", "ports", "proofs", "quarantine", "records",
      "rendezvous", "retire", "rights", "round", "secrets", "storing"],
     ["change", "learn", "timeline"],
-    ["enroll", "givers", "wall"], ["runs", "view"], ["contact", "deltas", "dispatch", "load"],
+    ["enroll", "givers", "wall"], ["runs", "view"], ["contact", "deltas", "dispatch", "hangs", "load"],
     ["bulk", "jobs", "listing", "nodes", "polls", "projects", "reports", "salvage", "tokens"], ["agents"], ["turn"],
     ["routes"],
 ], "worker/engine/train": [

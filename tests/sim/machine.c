@@ -319,6 +319,12 @@ bool machine_rank_progress(const struct machine_rank *r, uint64_t *ret_step, enu
     return true;
 }
 
+struct report_stall machine_rank_stall(const struct machine_rank *r)
+{
+    (void)r;
+    return (struct report_stall){.peer = -1}; /* simulated ranks do not hang yet */
+}
+
 pid_t machine_rank_pid(const struct machine_rank *r)
 {
     const struct sim_rank *s = rank_of(r);

@@ -652,6 +652,47 @@ bool machine_rank_progress(const struct machine_rank *r, uint64_t *ret_step, enu
     return true;
 }
 
+static void tell_groups(const struct flight *f, struct report_stall *ret)
+{
+    struct flight_group g[REPORT_GROUPS_MAX];
+    int n = flight_read_groups(f, g, REPORT_GROUPS_MAX);
+
+    ret->groups = calloc((size_t)n + 1, sizeof(*ret->groups));
+    for (int i = 0; ret->groups && i < n; i++) {
+        struct report_group *to = &ret->groups[ret->n_groups++];
+
+        *to = (struct report_group){.key = (int64_t)(g[i].key & INT64_MAX),
+                                    .entered = (int64_t)(g[i].entered & INT64_MAX),
+                                    .left = (int64_t)(g[i].left & INT64_MAX),
+                                    .size = g[i].size >= 0 && g[i].size <= PLAN_RANKS_MAX ? g[i].size : 0};
+        (void)snprintf(to->name, sizeof(to->name), "%s", g[i].name);
+    }
+}
+
+/* A rank may write whatever it likes into its page: nothing of it is believed beyond its range. */
+struct report_stall machine_rank_stall(const struct machine_rank *r)
+{
+    struct report_stall s = {.peer = -1};
+    struct flight_op op;
+
+    if (!r->flight)
+        return s;
+    s.idle_us = clock_mono_us() - flight_read_sign(r->flight);
+    if (s.idle_us < MACHINE_STALL_US)
+        return (struct report_stall){.peer = -1};
+    s.gap_us = flight_read_gap(r->flight);
+    s.gap_us = s.gap_us < 0 ? 0 : s.gap_us;
+    s.stopped = proc_stopped(r->child);
+    if (flight_read_ops(r->flight, &op, 1) == 1 && op.leave_us == 0) {
+        (void)snprintf(s.op, sizeof(s.op), "%s", flight_read_op_name(op.op));
+        s.key = (int64_t)(op.key & INT64_MAX);
+        s.call = (int64_t)(op.seq & INT64_MAX);
+        s.peer = op.peer >= 0 && op.peer < PLAN_RANKS_MAX ? op.peer : -1;
+    }
+    tell_groups(r->flight, &s);
+    return s;
+}
+
 pid_t machine_rank_pid(const struct machine_rank *r)
 {
     return r->child.pid;

@@ -17,6 +17,7 @@
 #include <sys/types.h>
 
 #include "api/protocol/assignment.h"
+#include "api/protocol/report.h"
 #include "api/spec.h"
 #include "base/merr.h"
 #include "worker/agent/cgroup.h"
@@ -145,8 +146,14 @@ void machine_rank_kill(const struct machine_rank *r, int try);
 /* Tell it an order through its flight page. */
 void machine_rank_order(const struct machine_rank *r, enum flight_order order);
 
+#define MACHINE_STALL_US 1000000
+
 /* How far it is, by its flight page. False: it has none. */
 bool machine_rank_progress(const struct machine_rank *r, uint64_t *ret_step, enum flight_phase *ret_phase);
+
+/* What a rank waits in that has shown no sign of life for MACHINE_STALL_US; idle_us 0: it goes on, or has no page.
+ * Without memory its groups are left out. */
+struct report_stall machine_rank_stall(const struct machine_rank *r);
 
 pid_t machine_rank_pid(const struct machine_rank *r);  /* of the rank; 0: not known yet */
 pid_t machine_rank_shim(const struct machine_rank *r); /* of its shim; likewise. For tests */

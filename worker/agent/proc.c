@@ -80,6 +80,14 @@ bool proc_alive(struct proc_id id)
     return id.pid > 0 && read_stat(id.pid, &state, &start) == 0 && start == id.start && state != 'Z' && state != 'X';
 }
 
+bool proc_stopped(struct proc_id id)
+{
+    uint64_t start;
+    char state;
+
+    return id.pid > 0 && read_stat(id.pid, &state, &start) == 0 && start == id.start && (state == 'T' || state == 't');
+}
+
 int proc_kill_fd(int pidfd, int signal)
 {
     return syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0) < 0 ? -errno : 0;

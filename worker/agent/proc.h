@@ -27,6 +27,9 @@ int proc_open(struct proc_id id);
 /* Alive and not a zombie. */
 bool proc_alive(struct proc_id id);
 
+/* Stopped by a signal or a debugger, so that it does nothing until it is let go on. */
+bool proc_stopped(struct proc_id id);
+
 /* Signal exactly this process. Returns 0, or -ESRCH when it is gone. */
 int proc_kill(struct proc_id id, int signal);
 int proc_kill_fd(int pidfd, int signal);

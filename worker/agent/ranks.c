@@ -328,11 +328,14 @@ static void report_rank(const struct rank *rank, struct report_rank *ret)
                                 .slot = rank->slot,
                                 .state = state[rank->state],
                                 .pid = machine_rank_pid(rank->on_machine),
-                                .step = -1};
+                                .step = -1,
+                                .stall = {.peer = -1}};
     if (machine_rank_progress(rank->on_machine, &step, &phase)) {
         ret->step = (int64_t)step;
         (void)snprintf(ret->phase, sizeof(ret->phase), "%s", flight_read_phase_name(phase));
     }
+    if (rank->state == RANK_RUNNING)
+        ret->stall = machine_rank_stall(rank->on_machine);
     if (rank->state == RANK_EXITED) {
         ret->exit = rank->exit;
         ret->log_tail = json_incref(rank->log_tail);
