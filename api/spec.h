@@ -178,6 +178,10 @@ struct job_spec {
         int max;  /* restarts after faults of system and node, default 3 */
         int user; /* restarts after the job's own faults, default 0 */
     } retry;
+
+    struct {
+        int max_mib; /* of each rank's output, kept by the server */
+    } logs;
 };
 
 #define SPEC_SECRET_MAX 63 /* bytes of the name of a secret */

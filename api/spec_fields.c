@@ -268,6 +268,9 @@ const struct field spec_fields[] = {
      .help = "restarts after faults of the system or a node"},
     {"/retry/user", FIELD_INT, SCOPE_ALL, AT(retry.user), .lo = 0, .hi = 1000, .def = "0",
      .help = "restarts after the job's own faults"},
+    {"/logs/max_mib", FIELD_INT, SCOPE_ALL, AT(logs.max_mib), .lo = 16, .hi = 1024, .def = "64",
+     .help = "MiB that the server keeps of each rank's output in an attempt: the first quarter and the newest three, "
+             "with a note of what is left out between them"},
 };
 const size_t spec_fields_n = sizeof(spec_fields) / sizeof(spec_fields[0]);
 
@@ -292,6 +295,7 @@ const char *spec_object_help(const char *path)
         {"/memory", "activation memory"},
         {"/checkpoint", "saving and resuming"},
         {"/retry", "restarts by the server"},
+        {"/logs", "what ranks print"},
     };
 
     for (size_t i = 0; i < sizeof(objects) / sizeof(objects[0]); i++)

@@ -1,6 +1,8 @@
 #include "api/cli/log_lines.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -148,6 +150,16 @@ static int64_t take_one(const struct log_lines *l, struct log *g, const char *te
     return hold(l, g, text, n) < 0 ? -ENOMEM : (int64_t)n;
 }
 
+/* What is between this offset and the next text is not kept: say so, in a line of its own. */
+static void note_gap(const struct log_lines *l, struct log *g, int64_t offset)
+{
+    char text[80];
+    int n = snprintf(text, sizeof(text), "[muster: %" PRId64 " bytes of this output are not kept]", offset - g->next);
+
+    end_line(l, g);
+    l->fn(l->arg, g->rank, text, (size_t)n, true);
+}
+
 int64_t log_lines_take(struct log_lines *l, int64_t rank, int64_t generation, int64_t offset, const char *text,
                        size_t len)
 {
@@ -159,6 +171,8 @@ int64_t log_lines_take(struct log_lines *l, int64_t rank, int64_t generation, in
     if (!g && !(g = add(l, rank, generation)))
         return -ENOMEM;
     end_others(l, g);
+    if (offset > g->next)
+        note_gap(l, g, offset);
     for (size_t at = skip; at < len;) {
         int64_t n = take_one(l, g, text + at, len - at);
 

@@ -3,7 +3,8 @@
  * A piece is text from a byte of one log on (a log is of one rank and one generation). Pieces of one log come in order,
  * but may come twice, overlap, and end in the middle of a line. Kept apart, as they are for many ranks, a line is
  * handed on once it is whole, so that the lines of two ranks are never mixed; one longer than LOG_LINES_HELD is broken
- * there, between two characters. Otherwise text is handed on as it comes.
+ * there, between two characters. Otherwise text is handed on as it comes. Where a piece begins after the one before has
+ * ended, a line says how much is not kept.
  * Not thread safe.
  */
 #ifndef MUSTER_API_CLI_LOG_LINES_H

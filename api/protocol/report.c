@@ -215,6 +215,13 @@ static const struct wire_field piece_fields[] = {
      .max = INT64_MAX,
      .what = "where it begins in its file, in bytes"},
     {.name = "text", .kind = WIRE_STRING, .flags = WIRE_NEEDED, WIRE_AT(report_piece, text), .what = "of the file"},
+    {.name = "max_mib",
+     .kind = WIRE_INT,
+     .flags = WIRE_OMIT,
+     WIRE_AT(report_piece, max_mib),
+     .min = 16,
+     .max = 1024,
+     .what = "MiB of a log to keep, by the job's spec"},
 };
 
 const struct wire_message report_piece_message = {

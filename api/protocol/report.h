@@ -71,6 +71,7 @@ struct report_piece { /* of a file of a run */
     int rank;         /* of a log; -1: none */
     int64_t offset;   /* where it begins; of an ack: up to where all is durable */
     const char *text; /* borrowed; NULL in an ack */
+    int max_mib;      /* of a log: that its job wants to be kept; 0: not told */
 };
 
 struct report_pieces {

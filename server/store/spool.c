@@ -120,12 +120,14 @@ int spool_take_piece(const struct spool *s, const json_t *piece, bool log, json_
     else
         spool_metrics_name((int)p.generation, name);
     if (s->ops->known(s->self, job)) /* one that is not known any more is acknowledged all the same */
-        at = spool_append(s, job, name, p.offset, p.text, len, &is_new);
+        at = spool_append_most(s, job, name, (int64_t)p.max_mib * (1 << 20) / SPOOL_PART, p.offset, p.text, len,
+                               &is_new);
     if (at < 0)
         return (int)at;
     if (is_new) {
         json_t *told = json_copy((json_t *)piece);
 
+        (void)json_object_del(told, "max_mib");
         (void)json_object_set_new(told, "next_offset", json_integer((json_int_t)at));
         (void)json_array_append_new(fresh, told);
     }

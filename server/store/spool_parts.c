@@ -173,11 +173,10 @@ static void keep_within(const struct spool *s, uint64_t job, const char *name, i
 }
 
 /* Append to one part; len fits it. */
-static int64_t append_part(const struct spool *s, uint64_t job, const char *name, int64_t offset, const char *text,
-                           size_t len, bool *ret_new)
+static int64_t append_part(const struct spool *s, uint64_t job, const char *name, int64_t most, int64_t offset,
+                           const char *text, size_t len, bool *ret_new)
 {
     int64_t part = offset / SPOOL_PART, within = offset % SPOOL_PART, at, old;
-    int64_t most = strncmp(name, "metrics", 7) == 0 ? SPOOL_METRICS_PARTS : SPOOL_LOG_PARTS;
     bool begins = within == 0 && part > 0;
     char file[SPOOL_NAME_MAX];
     struct spool_extent e;
@@ -205,10 +204,18 @@ static int64_t append_part(const struct spool *s, uint64_t job, const char *name
 int64_t spool_append(const struct spool *s, uint64_t job, const char *name, int64_t offset, const char *text,
                      size_t len, bool *ret_new)
 {
+    return spool_append_most(s, job, name, 0, offset, text, len, ret_new);
+}
+
+int64_t spool_append_most(const struct spool *s, uint64_t job, const char *name, int64_t most, int64_t offset,
+                          const char *text, size_t len, bool *ret_new)
+{
+    if (most == 0)
+        most = strncmp(name, "metrics", 7) == 0 ? SPOOL_METRICS_PARTS : SPOOL_LOG_PARTS;
     do {
         size_t room = (size_t)(SPOOL_PART - offset % SPOOL_PART), some = len < room ? len : room;
         bool taken = false;
-        int64_t at = append_part(s, job, name, offset, text, some, &taken);
+        int64_t at = append_part(s, job, name, most, offset, text, some, &taken);
 
         if (!taken)
             return *ret_new ? offset : at; /* what was taken before is acknowledged; the rest comes again */

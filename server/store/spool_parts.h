@@ -28,7 +28,10 @@ int spool_measure(const struct spool *s, uint64_t job, const char *name, struct 
 ssize_t spool_read(const struct spool *s, uint64_t job, const char *name, const struct spool_extent *e, int64_t *offset,
                    char *to, size_t n);
 
-/* As append of spool_ops. Returns less than all where the disk took only a part. */
+/* As append of spool_ops; most: of the file's parts that are kept (0: as many as above). Returns less than all where
+ * the disk took only a part. */
+int64_t spool_append_most(const struct spool *s, uint64_t job, const char *name, int64_t most, int64_t offset,
+                          const char *text, size_t len, bool *ret_new);
 int64_t spool_append(const struct spool *s, uint64_t job, const char *name, int64_t offset, const char *text,
                      size_t len, bool *ret_new);
 

@@ -8,22 +8,37 @@
 void lines_init(struct lines *l, uint64_t limit_bytes)
 {
     l->n = 0;
-    l->cr = l->progress = l->open = l->shown = l->full = false;
+    l->cr = l->progress = l->open = l->shown = false;
     l->fed_us = l->shown_us = 0;
-    l->left = limit_bytes;
+    l->limit = l->left = limit_bytes;
+    l->lost = 0;
 }
 
-/* Count what was appended to out since before against the limit; cut there and say so once. */
+static void note_lost(struct lines *l, struct buf *out)
+{
+    if (l->lost)
+        (void)buf_printf(out, "\n[muster: %" PRIu64 " bytes are left out here: this log had no room on its node]\n",
+                         l->lost);
+    l->lost = 0;
+}
+
+void lines_room(struct lines *l, uint64_t used_bytes, struct buf *out)
+{
+    l->left = used_bytes < l->limit ? l->limit - used_bytes : 0;
+    if (l->left >= l->limit / 4)
+        note_lost(l, out);
+}
+
+/* Count what was appended to out since before against the limit, and cut it there. */
 static void charge(struct lines *l, size_t before, struct buf *out)
 {
     size_t added = out->len - before;
 
-    if (l->full) {
-        out->len = before;
-    } else if (added > l->left) {
-        out->len = before + utf8_cut(out->data + before, (size_t)l->left);
-        (void)buf_addstr(out, "\n[muster: this log has reached its limit; what follows is dropped]\n");
-        l->full = true;
+    if (l->lost || added > l->left) {
+        size_t kept = l->lost ? 0 : utf8_cut(out->data + before, (size_t)l->left);
+
+        out->len = before + kept;
+        l->lost += added - kept;
     } else {
         l->left -= added;
     }
@@ -119,4 +134,5 @@ void lines_end(struct lines *l, struct buf *out)
     if (l->n || l->open)
         emit(l, true, out);
     l->n = 0;
+    note_lost(l, out);
 }

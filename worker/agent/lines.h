@@ -2,8 +2,8 @@
  *
  * Text that carriage returns overwrite is dropped, except that a progress bar leaves a line every two
  * seconds; ill-formed UTF-8 and NUL become U+FFFD; a line without an end is passed on once the rank
- * pauses. Beyond the limit one note is written and the rest is dropped. Pure but for its state: time
- * comes in. Not thread safe.
+ * pauses. What there is no room for is left out, and a note says how much, once there is room again. Pure but for its
+ * state: time comes in. Not thread safe.
  */
 #ifndef MUSTER_WORKER_AGENT_LINES_H
 #define MUSTER_WORKER_AGENT_LINES_H
@@ -26,11 +26,15 @@ struct lines {
     bool open;     /* the beginning of this line is out already */
     bool shown;    /* the progress bar as it stands is out already */
     int64_t fed_us, shown_us;
-    uint64_t left; /* bytes until the limit */
-    bool full;
+    uint64_t limit, left; /* bytes that the log may have, and that it may grow by now */
+    uint64_t lost;        /* left out since there was no room; 0: there is */
 };
 
 void lines_init(struct lines *l, uint64_t limit_bytes);
+
+/* The log has so many bytes now: what was taken out of it makes room. Writes the note of what was left out once a
+ * quarter of the limit is free. */
+void lines_room(struct lines *l, uint64_t used_bytes, struct buf *out);
 
 /* Take text; append what is ready to out. */
 void lines_feed(struct lines *l, const char *text, size_t n, int64_t now_us, struct buf *out);

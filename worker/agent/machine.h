@@ -87,6 +87,10 @@ int machine_run_remove(struct machine *h, const char *folder, struct merr *err);
 ssize_t machine_run_read(const struct machine *h, const char *folder, const char *name, int rank, off_t offset,
                          char *text, size_t n, off_t *ret_size);
 
+/* Give the disk back what a rank's log has before an offset; its later bytes keep their offsets. Where the disk cannot
+ * do that, or the log is not this agent's alone, nothing happens. */
+void machine_log_drop(const struct machine *h, const char *folder, int rank, off_t before);
+
 /* --- ranks ------------------------------------------------------------------------------------------- */
 
 enum machine_sight {

@@ -254,10 +254,14 @@ static int start(struct shim *s)
 
 static void write_log(struct shim *s)
 {
+    struct stat st;
+
     /* A full disk loses log text, never the rank. */
     if (s->out.len)
         (void)io_write_all(STDOUT_FILENO, s->out.data, s->out.len);
     buf_reset(&s->out);
+    if (fstat(STDOUT_FILENO, &st) == 0) /* the agent takes out of the log what the server has */
+        lines_room(&s->lines, (uint64_t)st.st_blocks * 512, &s->out);
 }
 
 /* Carry what the rank has written into the log: a few pieces, so that a rank that never pauses does not keep

@@ -22,7 +22,7 @@
 #include "worker/agent/proc.h"
 
 #define SHIM_KILL (SIGRTMIN + 1)
-#define SHIM_LOG_LIMIT (1ull << 30) /* bytes of one rank's log */
+#define SHIM_LOG_LIMIT (1ull << 30) /* bytes of one rank's log that lie on its node */
 #define SHIM_READY_FD 3
 #define SHIM_GRACE_S 10
 #define SHIM_WIRE_FD 4

@@ -8,15 +8,19 @@
 
 #include "base/utf8.h"
 
-#define PIECE_OVERHEAD 160 /* bytes of a piece as JSON beside its text */
+#define PIECE_OVERHEAD 160   /* bytes of a piece as JSON beside its text */
+#define LOG_STAYS (1 << 20)  /* the end of what was stored, for who looks at a log on its node */
+#define LOG_DROPS (16 << 20) /* given back to the disk at a time */
 
 struct stream {
     enum report_kind kind;
     char job[RANKS_JOB_MAX];
     uint64_t generation;
     int rank;              /* of logs */
+    int max_mib;           /* of a log that is to be kept */
     char folder[PATH_MAX]; /* of the run */
     off_t acked;           /* all before is stored by the server */
+    off_t dropped;         /* of a log: all before was given back to the disk */
     int barred;            /* negative errno: why nothing of it was read; 0: something was, or might be */
     bool kept;             /* ship_sync has seen its run */
 };
@@ -80,6 +84,7 @@ static void follow(struct ship *s, enum report_kind kind, const struct run *run,
     if (!t)
         return;
     *t = (struct stream){.kind = kind, .generation = run->generation, .rank = rank, .kept = true};
+    t->max_mib = kind == REPORT_LOGS && run->spec ? run->spec->logs.max_mib : 0;
     (void)snprintf(t->job, sizeof(t->job), "%s", run->job);
     (void)snprintf(t->folder, sizeof(t->folder), "%s", run->folder);
     s->v[s->n++] = t;
@@ -154,7 +159,8 @@ static size_t collect(const struct ship *s, struct stream *t, char *text, size_t
 {
     off_t file_size;
     ssize_t got = read_stream(s, t, t->acked, text, SHIP_PIECE_MAX, &file_size);
-    struct report_piece piece = {.generation = (int64_t)t->generation, .rank = t->rank, .offset = t->acked};
+    struct report_piece piece = {
+        .generation = (int64_t)t->generation, .rank = t->rank, .offset = t->acked, .max_mib = t->max_mib};
     size_t n, size;
 
     t->barred = got < 0 && got != -ENOENT ? (int)got : 0;
@@ -207,6 +213,15 @@ int ship_collect(struct ship *s, size_t max, json_t *report, bool *ret_more)
     return 0;
 }
 
+/* What the server has of a log need not lie here, too. */
+static void give_back(const struct ship *s, struct stream *t)
+{
+    if (t->acked - t->dropped < LOG_STAYS + LOG_DROPS)
+        return;
+    t->dropped = t->acked - LOG_STAYS;
+    machine_log_drop(s->machine, t->folder, t->rank, t->dropped);
+}
+
 bool ship_ack(struct ship *s, const struct report_acks *acks)
 {
     bool moved = false;
@@ -220,6 +235,8 @@ bool ship_ack(struct ship *s, const struct report_acks *acks)
             moved = moved || (t && t->acked != ack->offset);
             if (t)
                 t->acked = ack->offset;
+            if (t && t->kind == REPORT_LOGS)
+                give_back(s, t);
         }
     return moved;
 }

@@ -71,6 +71,21 @@ static void what_comes_twice_is_handed_on_once(void **state)
     finish(l, "<3>abc\n<3>de\n<3>f\n");
 }
 
+static void what_is_not_kept_is_named_in_a_line_of_its_own(void **state)
+{
+    struct log_lines *l = begin(true), *one;
+
+    (void)state;
+    assert_int_equal(take(l, 3, 1, 0, "abc\nd"), 5);
+    assert_int_equal(take(l, 3, 1, 1005, "z\n"), 2);
+    assert_int_equal(take(l, 3, 1, 1006, "\nend\n"), 4);
+    finish(l, "<3>abc\n<3>d\n<3>[muster: 1000 bytes of this output are not kept]\n<3>z\n<3>end\n");
+    one = begin(false);
+    assert_int_equal(take(one, 0, 1, 0, "abc"), 3);
+    assert_int_equal(take(one, 0, 1, 10, "z"), 1);
+    finish(one, "<0>abc\n<0>[muster: 7 bytes of this output are not kept]\n<0>z\n");
+}
+
 static void a_newer_generation_ends_the_lines_of_the_older(void **state)
 {
     struct log_lines *l = begin(true);
@@ -185,6 +200,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_that_pieces_tear_are_whole_again),
         cmocka_unit_test(what_comes_twice_is_handed_on_once),
+        cmocka_unit_test(what_is_not_kept_is_named_in_a_line_of_its_own),
         cmocka_unit_test(a_newer_generation_ends_the_lines_of_the_older),
         cmocka_unit_test(one_log_comes_as_it_is_written),
         cmocka_unit_test(a_line_too_long_to_wait_for_is_broken_between_characters),

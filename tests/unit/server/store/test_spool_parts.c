@@ -139,6 +139,45 @@ static void of_a_log_of_100_mib_the_first_16_and_the_newest_48_are_kept(void **s
     json_decref(logs);
 }
 
+/* By the limit that its pieces tell: logs.max_mib of the spec. */
+static void a_log_may_have_another_limit(void **state)
+{
+    static const struct {
+        int mib;
+        int64_t gap_from; /* 0: all is kept */
+    } row[] = {{16, 4 * MIB}, {40, 8 * MIB}, {64, 0}};
+    struct scene *s = *state;
+    char *mib = calloc(1, MIB + 1);
+
+    assert_non_null(mib);
+    memset(mib, 'x', MIB);
+    for (size_t i = 0; i < COUNT(row); i++) {
+        json_t *acks = json_array(), *fresh = json_array();
+        struct spool_extent e;
+
+        spool_drop_generation(&s->spool, 1, 1);
+        for (int64_t at = 0; at < 60 * MIB; at += MIB) {
+            json_t *piece = json_pack("{s:s, s:i, s:i, s:I, s:s, s:i}", "job", "j1", "generation", 1, "rank", 0,
+                                      "offset", (json_int_t)at, "text", mib, "max_mib", row[i].mib);
+
+            assert_int_equal(spool_take_piece(&s->spool, piece, true, acks, fresh), 0);
+            assert_null(json_object_get(json_array_get(fresh, 0), "max_mib")); /* its followers need not know */
+            (void)json_array_clear(fresh);
+            json_decref(piece);
+        }
+        assert_int_equal(spool_measure(&s->spool, 1, LOG, &e), 0);
+        assert_int_equal(e.gap_from, row[i].gap_from);
+        if (row[i].gap_from) {
+            int64_t newest = e.length - e.gap_to, want = row[i].mib * MIB - row[i].gap_from;
+
+            assert_true(newest > want - 2 * SPOOL_PART && newest <= want + SPOOL_PART);
+        }
+        json_decref(acks);
+        json_decref(fresh);
+    }
+    free(mib);
+}
+
 static void pieces_that_come_again_are_told_where_to_go_on(void **state)
 {
     static const int64_t length[] = {0,
@@ -289,6 +328,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BOTH(of_a_log_of_100_mib_the_first_16_and_the_newest_48_are_kept),
+        MEMORY(a_log_may_have_another_limit),
         MEMORY(pieces_that_come_again_are_told_where_to_go_on),
         BOTH(a_job_keeps_no_more_than_its_quota_and_the_oldest_attempts_go_first),
         MEMORY(a_log_above_the_quota_keeps_its_beginning_and_its_end),

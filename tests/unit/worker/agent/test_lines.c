@@ -117,18 +117,39 @@ static void ill_formed_bytes_become_replacement_characters(void **state)
                                         "c\n");
 }
 
-static void the_limit_leaves_one_note(void **state)
+static void what_has_no_room_is_left_out_and_counted(void **state)
 {
     (void)state;
     lines_init(lines, 10);
-    feed("12345678\nabc\n", 1);
+    feed("12345678\nabc\n", 1); /* three bytes too many */
     feed("more\n", 2);
     lines_end(lines, &out);
-    assert_non_null(strstr(buf_text(&out), "12345678\na"));
-    assert_non_null(strstr(buf_text(&out), "reached its limit"));
-    assert_null(strstr(buf_text(&out), "more"));
-    assert_true(strstr(buf_text(&out), "reached") == strrchr(buf_text(&out), 'r') ||
-                strstr(strstr(buf_text(&out), "reached") + 1, "reached") == NULL);
+    assert_string_equal(buf_text(&out),
+                        "12345678\na\n[muster: 8 bytes are left out here: this log had no room on its node]\n");
+}
+
+static void a_log_goes_on_once_a_quarter_of_its_room_is_free(void **state)
+{
+    static const struct {
+        uint64_t used;
+        bool on;
+    } row[] = {{1000, false}, {2000, false}, {751, false}, {750, true}, {0, true}};
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(row); i++) {
+        buf_reset(&out);
+        lines_init(lines, 1000);
+        lines_room(lines, 998, &out);
+        feed("abcde\n", 1);
+        lines_room(lines, row[i].used, &out);
+        feed("next\n", 2);
+        assert_string_equal(
+            buf_text(&out),
+            row[i].on ? "ab\n[muster: 4 bytes are left out here: this log had no room on its node]\nnext\n" : "ab");
+        lines_end(lines, &out);
+        if (!row[i].on)
+            assert_non_null(strstr(buf_text(&out), "[muster: 9 bytes are left out here"));
+    }
 }
 
 static void the_end_completes_the_last_line(void **state)
@@ -190,7 +211,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_line_without_an_end_comes_after_a_pause, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_character_cut_by_a_pause_is_not_harmed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(ill_formed_bytes_become_replacement_characters, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_limit_leaves_one_note, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_has_no_room_is_left_out_and_counted, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_log_goes_on_once_a_quarter_of_its_room_is_free, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_end_completes_the_last_line, set_up, tear_down),
         cmocka_unit_test_setup_teardown(random_bytes_always_give_text_whatever_the_pieces, set_up, tear_down),
     };

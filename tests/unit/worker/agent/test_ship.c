@@ -235,6 +235,40 @@ static void a_file_without_an_end_holds_nobody(void **state)
     assert_true(ship_done(ship, "j1", 1));
 }
 
+/* What the server has need not lie on the node, but for the end; offsets stay. */
+static void what_is_acknowledged_of_a_log_is_given_back_to_the_disk(void **state)
+{
+    static char mib[1 << 20];
+    json_auto_t *report = NULL;
+    char path[PATH_MAX], last[8];
+    struct stat st;
+    int fd;
+
+    (void)state;
+    memset(mib, 'x', sizeof(mib));
+    for (int i = 0; i < 20; i++)
+        append("j1", "rank-00000.log", mib, sizeof(mib));
+    append("j1", "rank-00000.log", "the end\n", 8);
+    json_decref(collect(SHIP_REPORT_MIN, NULL));
+    (void)snprintf(path, sizeof(path), "%s/j1-g1/rank-00000.log", root);
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096) < 0)
+        skip(); /* not on this disk */
+    ack("logs", (json_int_t)16 << 20);
+    assert_int_equal(fstat(fd, &st), 0);
+    assert_true((int64_t)st.st_blocks * 512 > 19 << 20); /* it would not be worth it */
+    ack("logs", (json_int_t)18 << 20);
+    assert_int_equal(fstat(fd, &st), 0);
+    assert_int_equal(st.st_size, (20 << 20) + 8);
+    assert_true((int64_t)st.st_blocks * 512 < 4 << 20);
+    assert_int_equal(pread(fd, last, 8, 20 << 20), 8);
+    assert_memory_equal(last, "the end\n", 8);
+    report = collect(SHIP_REPORT_MAX, NULL);
+    assert_int_equal(strspn(piece_text(report, "logs"), "x"), strlen(piece_text(report, "logs")));
+    io_close(&fd);
+}
+
 static void a_report_keeps_its_limit_and_says_that_more_waits(void **state)
 {
     size_t size = 600000;
@@ -332,6 +366,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(senseless_acks_are_ignored, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_line_whose_end_never_came_does_not_hold_a_run, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_no_plain_file_is_not_read_and_told, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_is_acknowledged_of_a_log_is_given_back_to_the_disk, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_file_without_an_end_holds_nobody, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_report_keeps_its_limit_and_says_that_more_waits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_talkative_rank_keeps_no_other_waiting, set_up, tear_down),
