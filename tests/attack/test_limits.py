@@ -202,3 +202,32 @@ def test_what_the_client_has_already_is_answered_304(cluster):
                                   timeout=PATIENCE_S)
     assert changed.status_code == 200 and changed.json()["priority"] == 7
     cluster.action(job, "cancel")
+
+
+def held_by(pid):
+    """(resident KiB, open descriptors, threads) of a process."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as f:
+        status = dict(line.rstrip("\n").split(":", 1) for line in f if ":" in line)
+    return int(status["VmRSS"].split()[0]), len(os.listdir(f"/proc/{pid}/fd")), int(status["Threads"])
+
+
+def test_cycles_of_submit_and_cancel_let_neither_memory_nor_descriptors_grow(tmp_path):
+    first, cycles = (300, 2000) if os.environ.get("MUSTER_TEST_LONG") else (100, 150)
+    args = ["--keep-ended", "50", "--audit-bytes", "100k", "--audit-file", str(tmp_path / "audit.jsonl")]
+    with Cluster(str(tmp_path), slots=0, server_args=args) as cluster:
+        user = token(cluster, "cyclist")
+
+        def cycle(count):
+            for _ in range(count):
+                job = cluster.api("POST", "/v1/jobs", specs.command("x"), token=user)["id"]
+                cluster.api("POST", f"/v1/jobs/{job}/cancel", token=user)
+                assert cluster.request("GET", f"/v1/jobs/{job}/logs", token="mst_wrong")[0] in (401, 429)
+            wait_for("old jobs to be forgotten", lambda: len(cluster.api(
+                "GET", "/v1/jobs?limit=1000&fields=id")["jobs"]) <= 50)
+        cycle(first)  # until what is kept is as much as may be
+        before = held_by(cluster.server.pid)
+        cycle(cycles)
+        after = held_by(cluster.server.pid)
+        assert after[0] - before[0] < 1024 and after[1] <= before[1] + 2 and after[2] == before[2], (before, after)
+        print(f"{cycles} cycles: {before} before, {after} after (KiB, descriptors, threads)")
+    assert not cluster.leftovers()

@@ -180,7 +180,8 @@ static void read_token(void)
 static void start_musterd(void)
 {
     char program[PATH_MAX + 16], port[16], state[PATH_MAX + 16], log[PATH_MAX + 16];
-    char *argv[] = {program, "--state", state, "--port", port, "--log-level", "warn", "--token-rate", "0", NULL};
+    char *argv[] = {program, "--state",      state,     "--port",        port,      "--log-level",
+                    "warn",  "--token-rate", "1000000", "--token-burst", "1000000", NULL};
 
     bench.musterd_port = free_port();
     (void)snprintf(program, sizeof(program), "%s/musterd", bench.bin);
