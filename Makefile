@@ -12,7 +12,7 @@ PREFIX ?= /usr/local
 CFLAGS ?= -O2 -g
 SHELL  := /bin/bash
 
-PKGS := libmicrohttpd jansson hiredis liburing ucx libzstd liblz4 libxxhash yaml-0.1 libcurl libcrypto libutf8proc
+PKGS := libmicrohttpd gnutls jansson hiredis liburing ucx libzstd liblz4 libxxhash yaml-0.1 libcurl libcrypto libutf8proc
 override CPPFLAGS += -D_GNU_SOURCE -I. -I$(BUILD)/gen
 override CFLAGS   += -std=gnu11 -fno-math-errno -ffp-contract=off -pthread -Wall -Wextra -Wshadow -Wstrict-prototypes \
                      -Wmissing-prototypes -Wvla -Wpointer-arith -Wno-format-truncation $(if $(CI),-Werror)
@@ -24,7 +24,7 @@ LIBS_checkpoint := -luring -ljansson
 LIBS_api        := -ljansson -lyaml -lcurl
 LIBS_engine     := -ldnnl -lucp -lucs -ljansson -lgomp -lutf8proc
 LIBS_agent      := -ljansson -lcurl
-LIBS_server     := -lmicrohttpd -lhiredis -ljansson -lcrypto
+LIBS_server     := -lmicrohttpd -lgnutls -lhiredis -ljansson -lcrypto
 ifneq ($(SANITIZE),)
 override CFLAGS  += -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer
 override LDFLAGS += -fsanitize=$(SANITIZE)

@@ -2,7 +2,7 @@
 # besides. Both are quick and need no network when everything is there.
 
 DEPS := build-essential pkg-config python3 redis-server fortunes fortunes-min ca-certificates \
-        libmicrohttpd-dev libjansson-dev libhiredis-dev liburing-dev libucx-dev libdnnl-dev libzstd-dev \
+        libmicrohttpd-dev libgnutls28-dev libjansson-dev libhiredis-dev liburing-dev libucx-dev libdnnl-dev libzstd-dev \
         liblz4-dev libxxhash-dev libyaml-dev libcurl4-openssl-dev libssl-dev libutf8proc-dev
 DEPS_TEST := libcmocka-dev python3-pytest python3-requests python3-yaml python3-numpy python3-selenium python3-torch \
         python3-jsonschema python3-fastjsonschema chromium chromium-driver iproute2 util-linux procps psmisc clang \

@@ -85,7 +85,8 @@ static const struct option_row rows[] = {
      OPTION_TEXT, AT(jobs_dir)},
     {"bind", 0, "ADDRESS", "address to listen on", OPTION_TEXT, .def = "127.0.0.1", AT(bind)},
     {"port", 0, "N", "port to listen on, 0 for any free one", OPTION_INT, 0, 65535, "7717", AT(port)},
-    {"tls-cert", 0, "FILE", "certificate chain as PEM, with --tls-key FILE: speak HTTPS", OPTION_TEXT, AT(tls_cert)},
+    {"tls-cert", 0, "FILE", "certificate chain as PEM, with --tls-key FILE: speak HTTPS; read anew on SIGHUP",
+     OPTION_TEXT, AT(tls_cert)},
     {"tls-key", 0, "FILE", "its key", OPTION_TEXT, AT(tls_key)},
     {"insecure", 0, NULL, "allow another address than the loopback without TLS", OPTION_FLAG, AT(insecure)},
     {"agents", 0, "HOW",
@@ -475,14 +476,20 @@ static void stop(struct server *s)
 static void wait_for_signal(int fd, struct server *s)
 {
     struct signalfd_siginfo info = {.ssi_signo = SIGHUP};
+    struct merr err;
 
     while (info.ssi_signo == SIGHUP) {
         ssize_t n = read(fd, &info, sizeof(info));
 
         if (n < 0 && errno != EINTR)
             return;
-        if (n == (ssize_t)sizeof(info) && info.ssi_signo == SIGHUP)
-            audit_file_reopen(s->audit_file);
+        if (n != (ssize_t)sizeof(info) || info.ssi_signo != SIGHUP)
+            continue;
+        audit_file_reopen(s->audit_file);
+        if (http_reload(s->http, &err) < 0)
+            log_error("the certificate stays as it was: %s", err.text);
+        else
+            log_info("certificate and audit file are read anew");
     }
 }
 

@@ -76,8 +76,13 @@ long cli_number(const struct cli *c, const char *name, long otherwise)
 int cli_connect(struct cli *c)
 {
     struct merr err;
+    bool first = !c->client;
     int r = c->client ? 0 : client_new(c->server, c->token, c->state, &c->client, &err);
 
+    if (r == 0 && first && client_bares_token(c->client))
+        (void)fprintf(stderr,
+                      "muster: warning: the token goes to '%s' in the clear, for all on the way to read; use https\n",
+                      client_url(c->client));
     return r < 0 ? cli_fail((enum cli_exit)client_exit_status(r), "%s", err.text) : 0;
 }
 

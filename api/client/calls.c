@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -422,6 +423,46 @@ void calls_wait(struct calls *h, const int *fds, int n, int64_t deadline_us)
         return; /* the owner may have new calls to make */
     (void)curl_multi_poll(h->multi, wait, (unsigned)n, clock_poll_ms(deadline_us), NULL);
     (void)advance(h);
+}
+
+static bool is_in_clear(const char *url)
+{
+    struct in6_addr v6;
+    struct in_addr v4;
+    bool clear = false;
+    char *host = NULL;
+    CURLU *u = curl_url();
+
+    if (strncmp(url, "http://", 7) == 0 && u && curl_url_set(u, CURLUPART_URL, url, 0) == CURLUE_OK &&
+        curl_url_get(u, CURLUPART_HOST, &host, 0) == CURLUE_OK) {
+        size_t n = strlen(host);
+
+        if (host[0] == '[' && host[n - 1] == ']') {
+            host[n - 1] = '\0';
+            clear = inet_pton(AF_INET6, host + 1, &v6) != 1 || !IN6_IS_ADDR_LOOPBACK(&v6);
+        } else if (inet_pton(AF_INET, host, &v4) == 1) {
+            clear = ntohl(v4.s_addr) >> 24 != 127;
+        } else {
+            clear = strcasecmp(host, "localhost") != 0;
+        }
+    }
+    curl_free(host);
+    curl_url_cleanup(u);
+    return clear;
+}
+
+bool calls_in_clear(const char *urls)
+{
+    bool clear = false;
+
+    for (size_t len; *urls && !clear; urls += len + (urls[len] == ',')) {
+        char one[512];
+
+        len = strcspn(urls, ",");
+        (void)snprintf(one, sizeof(one), "%.*s", (int)len, urls);
+        clear = is_in_clear(one);
+    }
+    return clear;
 }
 
 int calls_local_address(const char *url, char *ret, size_t size, struct merr *err)

@@ -66,6 +66,9 @@ int calls_begin(struct calls *h, const struct call *call, struct merr *err);
  * deadline_us. */
 void calls_wait(struct calls *h, const int *fds, int n, int64_t deadline_us);
 
+/* Whether calls to one of these servers can be read on the way: it is another host than this one, and no https://. */
+bool calls_in_clear(const char *urls);
+
 /* The address of this machine from which the server, of several the first, is reached. -errno when there is no way. */
 int calls_local_address(const char *url, char *ret, size_t size, struct merr *err);
 

@@ -27,6 +27,7 @@ struct client {
     struct calls *calls;
     char *url; /* or several, separated by commas; without a slash at their ends */
     struct following *following;
+    bool has_token;
     bool ended; /* the call under way */
     int status; /* of its answer, or why there was none (calls_done) */
     struct buf answer;
@@ -84,6 +85,7 @@ int client_new_at(const char *url, const char *token, struct client **ret, struc
         free(c);
         return merr_set(err, -ENOMEM, "no memory for a client");
     }
+    c->has_token = token && *token;
     buf_init(&c->answer, CALLS_ANSWER_MAX);
     cfg.url = c->url;
     r = calls_new(&cfg, &c->calls, err);
@@ -161,6 +163,11 @@ void client_free(struct client *c)
     free(c->url);
     free(c);
     errno = saved;
+}
+
+bool client_bares_token(const struct client *c)
+{
+    return c->has_token && calls_in_clear(c->url);
 }
 
 const char *client_url(const struct client *c)

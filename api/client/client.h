@@ -25,6 +25,8 @@ int client_state_dir(const char *given, char *ret, size_t size, struct merr *err
 int client_new(const char *server, const char *token, const char *state, struct client **ret, struct merr *err);
 void client_free(struct client *c);
 const char *client_url(const struct client *c);
+/* Whether its token goes over a network in the clear: to another host than this one, without TLS. */
+bool client_bares_token(const struct client *c);
 
 /* Forget the token: for addresses that want none. */
 int client_new_at(const char *url, const char *token, struct client **ret, struct merr *err);

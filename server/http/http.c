@@ -448,6 +448,8 @@ static void add_headers(const struct http_req *r, struct MHD_Response *response)
         (void)MHD_add_response_header(response, r->out_headers[i].name, r->out_headers[i].value);
     (void)MHD_add_response_header(response, "X-Request-Id", r->request_id);
     http_meter_tell(r, response);
+    if (r->h->tls)
+        (void)MHD_add_response_header(response, "Strict-Transport-Security", "max-age=31536000");
     if (r->status == 401)
         (void)MHD_add_response_header(response, "WWW-Authenticate", "Bearer realm=\"muster\"");
 }
@@ -727,43 +729,33 @@ static int open_listener(const struct http_cfg *cfg, int *ret_fd, int *ret_port,
     return 0;
 }
 
-/* Read both PEM files; empty buffers without TLS. */
-static int read_tls(const struct http_cfg *cfg, struct buf *cert, struct buf *key, struct merr *err)
+static int read_tls(struct http *h, struct merr *err)
 {
-    int rc;
+    const struct http_cfg *cfg = &h->cfg;
 
     if (!cfg->tls_cert && !cfg->tls_key)
         return 0;
     if (!cfg->tls_cert || !cfg->tls_key)
         return merr_set(err, -EINVAL, "TLS takes both a certificate and a key; --tls-%s is missing",
                         cfg->tls_cert ? "key" : "cert");
-    if (MHD_is_feature_supported(MHD_FEATURE_TLS) != MHD_YES)
-        return merr_set(err, -ENOTSUP, "this libmicrohttpd is built without TLS; put a TLS proxy in front");
-    rc = io_read_file(cfg->tls_cert, cert, err);
-    return rc < 0 ? rc : io_read_file(cfg->tls_key, key, err);
+    return http_tls_new(cfg->tls_cert, cfg->tls_key, &h->tls, err);
 }
 
-static int start_daemon(struct http *h, int listener, const struct buf *cert, const struct buf *key, struct merr *err)
+static int start_daemon(struct http *h, int listener, struct merr *err)
 {
-    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | (cert->len ? MHD_USE_TLS : 0);
+    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | (h->tls ? MHD_USE_TLS : 0);
     int max = h->cfg.max_connections;
-    struct MHD_OptionItem tls[] = {
-        {MHD_OPTION_HTTPS_MEM_CERT, 0, cert->data},
-        {MHD_OPTION_HTTPS_MEM_KEY, 0, key->data},
-        {MHD_OPTION_END, 0, NULL},
-    };
+    struct MHD_OptionItem tls[HTTP_TLS_OPTIONS];
 
+    http_tls_options(h->tls, tls);
     h->daemon = MHD_start_daemon(
         flags, 0, NULL, NULL, on_access, h, MHD_OPTION_LISTEN_SOCKET, listener, MHD_OPTION_URI_LOG_CALLBACK, on_uri, h,
         MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY, MHD_OPTION_CONNECTION_LIMIT, (unsigned)max,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_TIMEOUT_S, MHD_OPTION_THREAD_POOL_SIZE, (unsigned)HTTP_THREADS,
-        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, cert->len ? tls : tls + 2, MHD_OPTION_END);
+        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
     if (h->daemon)
         return 0;
-    if (cert->len)
-        return merr_set(err, -EIO, "cannot start the HTTPS side: are '%s' and '%s' a PEM certificate and its key?",
-                        h->cfg.tls_cert, h->cfg.tls_key);
     return merr_set(err, -EIO, "cannot start the HTTP side: too few file descriptors or threads for %d connections?",
                     max);
 }
@@ -821,22 +813,15 @@ static struct http *new_http(const struct http_cfg *cfg)
 int http_start(const struct http_cfg *cfg, struct http **ret, struct merr *err)
 {
     struct http *h = new_http(cfg);
-    struct buf cert, key;
     int listener = -1, rc;
 
     if (!h)
         return merr_set(err, -ENOMEM, "no memory for the HTTP side");
-    buf_init(&cert, 1 << 20);
-    buf_init(&key, 1 << 20);
-    rc = read_tls(cfg, &cert, &key, err);
+    rc = read_tls(h, err);
     if (rc == 0)
         rc = open_listener(cfg, &listener, &h->port, err);
     if (rc == 0)
-        rc = start_daemon(h, listener, &cert, &key, err);
-    buf_clear(&cert);
-    if (key.data)
-        explicit_bzero(key.data, key.len);
-    buf_clear(&key);
+        rc = start_daemon(h, listener, err);
     if (rc < 0) {
         io_close(&listener);
         free_http(h);
@@ -850,6 +835,11 @@ int http_start(const struct http_cfg *cfg, struct http **ret, struct merr *err)
     }
     *ret = h;
     return 0;
+}
+
+int http_reload(struct http *h, struct merr *err)
+{
+    return h->tls ? http_tls_reload(h->tls, err) : 0;
 }
 
 int http_port(const struct http *h)

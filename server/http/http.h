@@ -64,6 +64,8 @@ struct http_cfg {
 };
 
 int http_start(const struct http_cfg *cfg, struct http **ret, struct merr *err);
+/* Read certificate and key again, for connections that begin from now on; on failure the old ones stay. Any thread. */
+int http_reload(struct http *h, struct merr *err);
 int http_port(const struct http *h);
 /* Whether an address to bind is reached from this machine alone. */
 bool http_is_loopback(const char *bind);

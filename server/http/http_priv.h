@@ -20,6 +20,7 @@
 #include "server/http/http_guard.h"
 #include "server/http/http_parse.h"
 #include "server/http/http_stream.h"
+#include "server/http/http_tls.h"
 
 #define HTTP_HEADERS_MAX 48     /* kept of a request */
 #define HTTP_OUT_HEADERS_MAX 12 /* set by a handler */
@@ -38,6 +39,7 @@ struct http {
     struct MHD_Daemon *daemon;
     int port;
     atomic_bool stopping;
+    struct http_tls *tls;                     /* NULL: it speaks HTTP */
     struct http_guard *guard;                 /* of addresses without a token that is known */
     struct http_guard *by_token, *by_address; /* of all others, but agents; NULL: any number */
 

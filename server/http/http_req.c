@@ -242,12 +242,23 @@ static const char *title_of(int status)
         const char *title;
     } known[] = {
         {307, "Another server leads"},
-        {400, "Bad request"},         {401, "Authentication needed"}, {403, "Not allowed"},
-        {404, "Not found"},           {405, "Method not allowed"},    {409, "Conflict"},
-        {412, "Precondition failed"}, {413, "Body too large"},        {415, "Unsupported media type"},
-        {422, "Cannot be processed"}, {428, "Precondition needed"},   {429, "Too many requests"},
-        {431, "Headers too large"},   {500, "Internal error"},        {501, "Not implemented"},
-        {503, "Not available now"},   {504, "Took too long"},
+        {400, "Bad request"},
+        {401, "Authentication needed"},
+        {403, "Not allowed"},
+        {404, "Not found"},
+        {405, "Method not allowed"},
+        {409, "Conflict"},
+        {412, "Precondition failed"},
+        {413, "Body too large"},
+        {415, "Unsupported media type"},
+        {422, "Cannot be processed"},
+        {428, "Precondition needed"},
+        {429, "Too many requests"},
+        {431, "Headers too large"},
+        {500, "Internal error"},
+        {501, "Not implemented"},
+        {503, "Not available now"},
+        {504, "Took too long"},
     };
 
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)

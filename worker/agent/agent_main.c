@@ -327,6 +327,9 @@ static int run_agent(struct agent *a, const struct settings *o, const char *self
     if (r == 0)
         r = set_up(a, o, state, self, err);
     if (r == 0) {
+        if (calls_in_clear(o->server))
+            log_warn("the token, specs and logs go to '%s' in the clear, for all on the way to read; use https",
+                     o->server);
         log_info("node %s offers %d slots at %s to %s", a->node, a->devices.n, a->address, o->server);
         if (!a->helper)
             log_warn("shared account: ranks run as this user (%u) and can do all that it can; muster-helper gives them "

@@ -684,7 +684,7 @@ static void an_address_beyond_loopback_needs_tls_or_consent(void **state)
         {"example", NULL, NULL, "cannot bind 'example'", -EINVAL},
         {"127.0.0.1", "/nowhere.pem", NULL, "--tls-key is missing", -EINVAL},
         {"127.0.0.1", "/nowhere.pem", "/nowhere.key", "/nowhere.pem", -ENOENT},
-        {"127.0.0.1", "/etc/hostname", "/etc/hostname", "PEM", -EIO},
+        {"127.0.0.1", "/etc/hostname", "/etc/hostname", "PEM", -EINVAL},
     };
 
     (void)state;
