@@ -323,8 +323,7 @@ static void take_end(struct shim *s, const siginfo_t *info)
 {
     s->exit.signal = info->si_code == CLD_EXITED ? 0 : info->si_status;
     s->exit.status = info->si_code == CLD_EXITED ? info->si_status : 128 + info->si_status;
-    s->seen.out_of_memory =
-        s->cgroup && cgroup_oom(s->cgroup, s->exit.why, sizeof(s->exit.why));
+    s->seen.out_of_memory = s->cgroup && cgroup_oom(s->cgroup, s->exit.why, sizeof(s->exit.why));
     s->lingers = s->seen.asked && !s->seen.killed;
     if (!s->lingers)
         end_rank(s);
@@ -417,6 +416,7 @@ static void watch(struct shim *s)
             deadline_us = s->sweep_us;
         (void)poll(fds, 2, deadline_us == INT64_MAX ? -1 : clock_poll_ms(deadline_us));
         now_us = clock_mono_us();
+        reap(s); /* first: what has ended by itself does not answer an order that came after */
         take_signals(s);
         pump(s, false);
         lines_pause(&s->lines, now_us, &s->out);

@@ -773,6 +773,32 @@ static void a_stopped_shim_does_not_save_its_rank(void **state)
     assert_int_equal(processes_left(), 0);
 }
 
+/* The order and the end are seen at once, the order first: SIGTERM is the lower number. */
+static void what_ended_before_the_order_came_is_done(void **state)
+{
+    const struct run *run = start("j1", 1, 1, "touch ready; while [ ! -e go ]; do sleep 0.01; done");
+    int64_t until_us = clock_mono_us() + WAIT_US;
+    struct shim_pids pids;
+    char path[128];
+
+    (void)state;
+    wait_file("ready");
+    wait_running(run);
+    assert_int_equal(shim_read_pids(run->folder, 0, &pids, NULL), 0);
+    assert_int_equal(proc_kill(pids.shim, SIGSTOP), 0);
+    (void)snprintf(path, sizeof(path), "%s/go", dir);
+    assert_int_equal(io_publish_file(path, "", 0, 0600, NULL), 0);
+    while (proc_alive(pids.rank)) {
+        assert_true(clock_mono_us() < until_us);
+        (void)poll(NULL, 0, 5);
+    }
+    assert_int_equal(ranks_order(ranks, "j1", 1, ASSIGNMENT_DRAIN, 20), 0);
+    assert_int_equal(proc_kill(pids.shim, SIGCONT), 0);
+    wait_ended("j1", 1);
+    assert_int_equal(run->ranks[0].exit.cause, EXIT_CAUSE_PROGRAM);
+    assert_int_equal(run->ranks[0].exit.status, 0);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -809,6 +835,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(ranks_of_an_earlier_boot_are_not_looked_for, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_folder_without_an_assignment_is_swept_away, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_stopped_shim_does_not_save_its_rank, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_ended_before_the_order_came_is_done, set_up, tear_down),
     };
     ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 
