@@ -213,6 +213,14 @@ int catalog_move(struct catalog *c, struct catalog_row *row, enum job_state to)
     return 0;
 }
 
+void catalog_ship(struct catalog *c, struct catalog_row *row, uint64_t bytes)
+{
+    row->shipped += bytes;
+    row->user->shipped += bytes;
+    row->project->shipped += bytes;
+    c->shipped += bytes;
+}
+
 void catalog_resize(struct catalog *c, struct catalog_row *row, uint64_t bytes)
 {
     count(c, row, -1);
@@ -226,6 +234,7 @@ void catalog_drop(struct catalog *c, struct catalog_row *row)
     take(half(row->user, row->state), row);
     take(half(row->project, row->state), row);
     count(c, row, -1);
+    catalog_ship(c, row, -row->shipped);
     name_settle(c->users, row->user);
     name_settle(c->projects, row->project);
     free(row);

@@ -25,12 +25,14 @@ struct catalog_name { /* of a user, or of a project */
     struct catalog_set active, ended;
     size_t n_of[JOB_STATES];
     uint64_t active_bytes, ended_bytes;
+    uint64_t shipped;
 };
 
 struct catalog_row {
     uint64_t id;
     struct catalog_name *user, *project;
-    uint64_t bytes; /* that are kept of it: its spec, its record, its events */
+    uint64_t bytes;   /* that are kept of it: its spec, its record, its events */
+    uint64_t shipped; /* bytes of logs and metrics that were kept of it; not counted in bytes */
     enum job_state state;
     uint16_t late; /* notes that came after it had ended */
 };
@@ -42,6 +44,7 @@ struct catalog {
     struct catalog_set of_state[JOB_STATES];
     size_t n_ended;
     uint64_t active_bytes, ended_bytes;
+    uint64_t shipped;
 };
 
 void catalog_clear(struct catalog *c); /* of a zeroed one, too */
@@ -58,6 +61,7 @@ const struct catalog_name *catalog_user(const struct catalog *c, const char *nam
 const struct catalog_name *catalog_project(const struct catalog *c, const char *name);
 
 int catalog_move(struct catalog *c, struct catalog_row *row, enum job_state to); /* 0; -ENOMEM: it is as it was */
+void catalog_ship(struct catalog *c, struct catalog_row *row, uint64_t bytes);   /* so many more were kept */
 void catalog_resize(struct catalog *c, struct catalog_row *row, uint64_t bytes);
 void catalog_drop(struct catalog *c, struct catalog_row *row);
 

@@ -631,7 +631,7 @@ json_t *job_record(const struct job *j)
         "{s:I, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:b, s:I, s:I, s:i, s:i, s:i, s:I, s:I, s:I, "
         "s:I, "
         "s:o, s:o, s:i, s:O?, s:s, s:s?, s:O?, s:O?, s:O?, s:I, s:I, s:I, s:i, s:s, s:O*, s:f, s:I, s:b, "
-        "s:o*, s:I, s:O*, s:s*}",
+        "s:o*, s:I, s:O*, s:s*, s:I}",
         "id", (json_int_t)j->id, "name", j->name, "project", j->project, "user", j->user, "kind",
         j->kind == JOB_TRAIN ? "train" : "command", "priority", j->priority, "min", j->min, "max", j->max, "retry_max",
         j->retry_max, "retry_user", j->retry_user, "state", state_name[j->state], "intent", intent_name[j->intent],
@@ -644,7 +644,8 @@ json_t *job_record(const struct job *j)
         "waiting_us", (json_int_t)j->waiting_us, "changed_us", (json_int_t)j->changed_us, "device_us",
         (json_int_t)j->device_us, "rescales", j->rescales, "home", j->home, "plan", j->plan, "step_ms", j->step_ms,
         "drain_by_us", (json_int_t)j->drain_by_us, "moves", j->moves, "holders", holders_json(j), "assigned",
-        (json_int_t)j->assigned, "labels", j->labels, "unix_user", *j->unix_user ? j->unix_user : NULL);
+        (json_int_t)j->assigned, "labels", j->labels, "unix_user", *j->unix_user ? j->unix_user : NULL, "shipped",
+        (json_int_t)j->shipped);
 }
 
 static int read_holders(const json_t *list, struct job *j)
@@ -728,6 +729,7 @@ int job_from_record(const json_t *o, struct job *j)
     copy(new.home, sizeof(new.home), json_string_value(json_object_get(o, "home")));
     new.reason_text = text ? strdup(text) : NULL;
     new.labels = keep(o, "labels");
+    read_us(o, "shipped", &new.shipped);
     new.progress = keep(o, "progress");
     new.eval = keep(o, "eval");
     new.checkpoint = keep(o, "checkpoint");

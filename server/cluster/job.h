@@ -97,6 +97,7 @@ struct job {
     json_t *progress, *eval, *checkpoint; /* owned, not of the state proper; NULL: none yet */
     uint64_t assigned;                    /* nor this: number of the event that gave it its places */
     double step_ms;                       /* nor this: steps of the newest run take about so long; 0: none was seen */
+    int64_t shipped;                      /* nor this: bytes of logs and metrics that the server has kept of it */
     int64_t drain_by_us;                  /* nor this, wall: its run has to have ended by then; 0: no matter when */
     bool moves;                           /* nor this: its run was told to leave its state in its nodes' memories */
     struct job_holder *holders;           /* nor these: of the run before, until the next one is over; owned */

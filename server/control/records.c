@@ -23,8 +23,8 @@ struct missing { /* jobs that have ended and are not in the catalog */
 static void put_ended(struct core *c, const struct catalog_row *row)
 {
     char id[24], *text;
-    json_t *o = json_pack("[s, s, s, I]", job_state_name(row->state), row->user->name, row->project->name,
-                          (json_int_t)row->bytes);
+    json_t *o = json_pack("[s, s, s, I, I]", job_state_name(row->state), row->user->name, row->project->name,
+                          (json_int_t)row->bytes, (json_int_t)row->shipped);
 
     (void)snprintf(id, sizeof(id), "%llu", (unsigned long long)row->id);
     text = o ? json_dumps(o, JSON_COMPACT) : NULL;
@@ -67,10 +67,14 @@ static int read_catalog(struct core *c, struct merr *err)
         const char *name, *user, *project;
         enum job_state state;
         json_int_t bytes;
+        struct catalog_row *row;
 
         if (json_unpack(o, "[s, s, s, I]", &name, &user, &project, &bytes) == 0 && job_state_parse(name, &state) == 0 &&
             job_ended(state))
             r = catalog_add(&c->jobs.catalog, strtoull(all.v[i].name, NULL, 10), user, project, state, (uint64_t)bytes);
+        row = r == 0 ? catalog_find(&c->jobs.catalog, strtoull(all.v[i].name, NULL, 10)) : NULL;
+        if (row)
+            catalog_ship(&c->jobs.catalog, row, (uint64_t)json_integer_value(json_array_get(o, 4)));
         json_decref(o);
     }
     store_rows_clear(&all);

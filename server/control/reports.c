@@ -221,6 +221,21 @@ static void take_metric_line_new(struct core *c, struct entry *e, uint32_t gener
                     false, false, false);
 }
 
+/* Count the bytes of a piece that was kept, for its job, user and project. Its job; NULL: it has ended, or the piece
+ * cannot be read. */
+static struct entry *count_piece(struct core *c, const json_t *doc, struct report_piece *piece)
+{
+    uint64_t job = report_piece_read(doc, piece, NULL) < 0 ? 0 : job_id_parse(piece->job);
+    struct catalog_row *row = job ? catalog_find(&c->jobs.catalog, job) : NULL;
+    struct entry *e = job ? table_find(&c->jobs, job) : NULL;
+
+    if (row)
+        catalog_ship(&c->jobs.catalog, row, strlen(piece->text));
+    if (e)
+        e->job.shipped += (int64_t)strlen(piece->text);
+    return e;
+}
+
 static void take_metrics(struct core *c, const json_t *fresh)
 {
     struct report_piece piece = {.text = NULL}; /* borrows */
@@ -228,8 +243,7 @@ static void take_metrics(struct core *c, const json_t *fresh)
     size_t i;
 
     json_array_foreach (json_object_get(fresh, report_kind_names[REPORT_METRICS]), i, doc) {
-        struct entry *e =
-            report_piece_read(doc, &piece, NULL) < 0 ? NULL : table_find(&c->jobs, job_id_parse(piece.job));
+        struct entry *e = count_piece(c, doc, &piece);
         const char *nl;
 
         for (const char *p = piece.text; e && (nl = strchr(p, '\n')); p = nl + 1) {
@@ -242,8 +256,7 @@ static void take_metrics(struct core *c, const json_t *fresh)
         }
     }
     json_array_foreach (json_object_get(fresh, report_kind_names[REPORT_LOGS]), i, doc) {
-        struct entry *e =
-            report_piece_read(doc, &piece, NULL) < 0 ? NULL : table_find(&c->jobs, job_id_parse(piece.job));
+        struct entry *e = count_piece(c, doc, &piece);
 
         if (e && events_followers(c) > 0)
             events_log_new(c, e->job.id, e->job.user, piece.rank < 0 ? 0 : piece.rank, json_incref(doc));

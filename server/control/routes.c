@@ -376,6 +376,15 @@ static void print_stragglers(const struct core *c, struct buf *b)
                      (unsigned long long)c->dispatch.slow_replaced);
 }
 
+static void print_users(const struct core *c, struct buf *b)
+{
+    (void)buf_addstr(b, "# HELP muster_user_log_bytes Bytes of logs and metrics kept of a user's jobs that are known\n"
+                        "# TYPE muster_user_log_bytes gauge\n");
+    for (size_t i = 0; i < CATALOG_BUCKETS; i++)
+        for (const struct catalog_name *n = c->jobs.catalog.users[i]; n; n = n->next)
+            (void)buf_printf(b, "muster_user_log_bytes{user=\"%s\"} %llu\n", n->name, (unsigned long long)n->shipped);
+}
+
 /* Runs on the core's thread. */
 static void print_metrics(void *core, struct call *call)
 {
@@ -420,6 +429,7 @@ static void print_metrics(void *core, struct call *call)
     gpus_metrics(&c->cluster, &b);
     print_stragglers(c, &b);
     audit_metrics(c, &b);
+    print_users(c, &b);
     stats_print(c->stats, &b);
     call_answer_new(call, 200, NULL);
     call->page = buf_detach(&b);

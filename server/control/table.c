@@ -96,6 +96,8 @@ int table_insert(struct table *t, struct entry *e)
     r = order_add(t, e->job.id);
     if (r == 0)
         r = catalog_add(&t->catalog, e->job.id, e->job.user, e->job.project, e->job.state, strlen(e->spec_text));
+    if (r == 0)
+        catalog_ship(&t->catalog, catalog_find(&t->catalog, e->job.id), (uint64_t)e->job.shipped);
     if (r < 0)
         return r;
     if (t->n >= t->n_buckets)

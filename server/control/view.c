@@ -54,6 +54,7 @@ json_t *view_job(const struct core *c, const struct job *j, const struct entry *
 {
     char id[24], dir[4096];
     json_t *layout = json_null(), *o;
+    const struct catalog_row *row = catalog_find(&c->jobs.catalog, j->id);
 
     (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)j->id);
     (void)snprintf(dir, sizeof(dir), "%s/%s", c->cfg.jobs_dir, id);
@@ -70,6 +71,9 @@ json_t *view_job(const struct core *c, const struct job *j, const struct entry *
                   assignment_of(j), "progress", j->progress, "eval", j->eval, "checkpoint", j->checkpoint, "restarts",
                   "system", j->restarts_system, "node", j->restarts_node, "user", j->restarts_user, "dir", dir,
                   "outcome", j->outcome, "labels", j->labels);
+    if (o)
+        (void)json_object_set_new(o, "log_bytes",
+                                  json_integer(row ? (json_int_t)row->shipped : (json_int_t)j->shipped));
     if (o && spec_text) { /* a list would grow long by them */
         (void)json_object_set_new(o, "spec", json_loads(spec_text, 0, NULL));
         (void)json_object_set_new(o, "plan", plans_view(j));

@@ -145,6 +145,12 @@ static void the_oldest_of_who_keeps_the_most_goes_first(void **state)
         assert_int_equal(catalog_add(&c, i, "bob", "p", i == 2 ? JOB_RUNNING : JOB_FAILED, 10), 0);
     assert_int_equal(catalog_surplus(&c, false)->id, 3);
     assert_int_equal(catalog_surplus(&c, true)->id, 1);
+    catalog_ship(&c, catalog_find(&c, 1), 70);
+    catalog_ship(&c, catalog_find(&c, 3), 5);
+    assert_int_equal(catalog_user(&c, "ann")->shipped, 70);
+    assert_int_equal(catalog_project(&c, "p")->shipped, 75);
+    catalog_drop(&c, catalog_find(&c, 3));
+    assert_int_equal(c.shipped, 70);
     catalog_clear(&c);
 }
 

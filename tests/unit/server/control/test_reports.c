@@ -188,6 +188,28 @@ static void events_of_a_run_are_taken_in_once_also_by_the_next_server(void **sta
     assert_int_equal(events_next(s->core), before + 1);
 }
 
+/* Of a job and of its user, also when the server starts again and when the job has ended. */
+static void the_bytes_of_what_a_job_prints_are_counted(void **state)
+{
+    struct scene *s = *state;
+    uint64_t job = begin(s);
+
+    (void)scene_report(s, "n1", json_array(),
+                       json_pack("{s:[{s:s, s:i, s:i, s:i, s:s}]}", "logs", "job", "j1", "generation", 1, "rank", 0,
+                                 "offset", 0, "text", "hello\n"));
+    assert_int_equal(catalog_user(&s->core->jobs.catalog, "ann")->shipped, 6);
+    scene_report_all(s, job, "running", 0);
+    scene_restart(s);
+    assert_int_equal(catalog_user(&s->core->jobs.catalog, "ann")->shipped, 6);
+    assert_int_equal(scene_register(s, "n1", "a", 2), 200);
+    scene_report_all(s, job, "exited", 0);
+    scene_restart(s);
+    assert_int_equal(catalog_user(&s->core->jobs.catalog, "ann")->shipped, 6);
+    assert_int_equal(json_integer_value(json_object_get(
+                         scene_call(s, jobs_get, scene_request("j1", NULL, NULL), NULL).body, "log_bytes")),
+                     6);
+}
+
 /* Bytes of all pages of a job's events, each of which is small; and how many events there are. */
 static size_t page_through(struct scene *s, const char *job, size_t *ret_n)
 {
@@ -331,6 +353,7 @@ int main(void)
         TEST(an_older_generation_changes_nothing_and_is_told_to_stop),
         TEST(a_report_of_another_agent_of_that_name_is_refused),
         TEST(events_of_a_run_are_taken_in_once_also_by_the_next_server),
+        TEST(the_bytes_of_what_a_job_prints_are_counted),
         TEST(five_hundred_events_of_250_kb_leave_little_in_the_store_and_no_large_page),
         TEST(a_line_that_is_not_whole_waits_for_its_end),
         TEST(what_is_no_event_is_passed_over),
