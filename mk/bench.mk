@@ -75,3 +75,9 @@ bench-real-values: all $(BUILD)/bench/compress  ## codecs on gradients and activ
 
 codec-pictures: $(BUILD)/bench/compress  ## the pictures of docs/compression.md, with errors measured anew
 	@$< --only errors | $(PYTHON) tests/bench/codec_pictures.py
+
+# What a flood of logs, readers and a flood of events cost an honest user.
+.PHONY: bench-attackers
+bench: bench-attackers
+bench-attackers: all
+	@MUSTER_BUILD=$(BUILD) $(PYTHON) tests/bench/attackers.py $(BENCH_FLAGS)

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/bucket.h"
 #include "scheduler/cluster/slow.h"
 #include "scheduler/plan/cost.h"
 #include "server/cluster/job.h"
@@ -62,6 +63,8 @@ struct node {
     double nic_gbit_s;             /* 0: not told */
     struct link *links;            /* by the names of the others; at most NODE_LINKS_MAX */
     size_t n_links;
+    struct bucket bytes; /* of logs and metrics that it may send */
+    struct bucket lines; /* that it may send of its runs' events */
     uint64_t *listed; /* jobs of which it has a run, as it told last: until the run is forgotten, its logs may come */
     size_t n_listed;
     struct slot *slots;

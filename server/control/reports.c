@@ -349,24 +349,34 @@ static void take_line(struct core *c, struct entry *e, uint64_t job, uint32_t ge
     events_note(c, job, e ? e->job.user : "", kept, generation, actor, type, message ? message : type, o);
 }
 
-/* Take the whole lines of a piece, as many as this turn has room for: the others are sent again. A piece without any
- * is of a line longer than pieces are, and passed over. Returns the bytes that are done with. */
-static size_t take_lines(struct core *c, struct entry *e, uint64_t job, uint32_t generation, const char *text)
+#define LINES_A_REPORT 32 /* a turn that stores thousands of them is one for which all others wait */
+static const struct bucket_rule lines_of_node = {.per_s = 50, .burst = 1024};
+
+/* Take the whole lines of a piece, as many as this turn has room for, and the node may send: the others are sent again.
+ * A piece without any is of a line longer than pieces are, and passed over. Returns the bytes that are done with. */
+static size_t take_lines(struct core *c, struct node *n, struct entry *e, uint64_t job, uint32_t generation,
+                         const char *text, int *left)
 {
     const char *p = text, *nl = strchr(p, '\n');
 
     if (!nl)
         return strlen(text);
-    for (; nl && state_has_room(c); nl = strchr(p, '\n')) {
+    for (; nl && state_has_room(c) && *left > 0; nl = strchr(p, '\n')) {
+        if (bucket_take(&n->lines, &lines_of_node, 1, c->now.mono_us) > 0)
+            *left = 0;
+        if (*left == 0)
+            break;
+        --*left;
         take_line(c, e, job, generation, p, (size_t)(nl - p));
         p = nl + 1;
     }
     return (size_t)(p - text);
 }
 
-static int take_events(struct core *c, const struct node *n, const struct report_pieces *pieces,
-                       struct report_pieces *acks)
+static int take_events(struct core *c, struct node *n, const struct report_pieces *pieces, struct report_pieces *acks)
 {
+    int left = LINES_A_REPORT;
+
     acks->v = calloc(pieces->n + 1, sizeof(*acks->v));
     if (!acks->v)
         return -ENOMEM;
@@ -382,7 +392,7 @@ static int take_events(struct core *c, const struct node *n, const struct report
         if (at < 0)
             at = p->offset + (int64_t)strlen(p->text);
         else if (at == p->offset) {
-            at = p->offset + (int64_t)take_lines(c, e, job, (uint32_t)p->generation, p->text);
+            at = p->offset + (int64_t)take_lines(c, n, e, job, (uint32_t)p->generation, p->text, &left);
             if (at > p->offset)
                 offsets_put(c, e, job, n->name, (uint32_t)p->generation, at);
         }

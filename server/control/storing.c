@@ -8,6 +8,8 @@
 #include "server/control/state.h"
 #include "server/http/call.h"
 
+static const struct bucket_rule bytes_of_node = {.per_s = STORING_BYTES_S, .burst = STORING_BYTES_BURST};
+
 struct one {
     struct one *next;
     uint64_t number;
@@ -112,7 +114,8 @@ void storing_take(struct core *c, struct call *call, struct node *n)
 
     (void)http_body(call->req, &bytes);
     c->handed = true;
-    if (!call->acks && has_pieces(call) && n->storing == 0 && s->bytes + bytes <= STORING_BYTES_MAX) {
+    if (!call->acks && has_pieces(call) && n->storing == 0 && s->bytes + bytes <= STORING_BYTES_MAX &&
+        bucket_take(&n->bytes, &bytes_of_node, (double)bytes, c->now.mono_us) == 0) {
         pieces = call_new(NULL, run_store);
         o = calloc(1, sizeof(*o));
     }

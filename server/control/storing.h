@@ -2,7 +2,8 @@
  *
  * That a node lives, and how its ranks ended, must not wait for a disk that is slow or full. So a report waits for its
  * pieces STORING_WAIT_US at most; then it is taken without them, and its answer acknowledges none: the agent sends them
- * again. A node has the pieces of one report at a time on their way, all nodes together STORING_BYTES_MAX of them.
+ * again. A node has the pieces of one report at a time on their way, all nodes together STORING_BYTES_MAX of them;
+ * and one that floods the disk is held to STORING_BYTES_S.
  * Owned by the core's thread; the pieces are stored on the files' thread.
  */
 #ifndef MUSTER_SERVER_STORING_H
@@ -11,7 +12,9 @@
 #include <stdint.h>
 
 #define STORING_WAIT_US 500000
-#define STORING_BYTES_MAX (256 << 20) /* of bodies */
+#define STORING_BYTES_MAX (256 << 20)  /* of bodies */
+#define STORING_BYTES_S (4 << 20)      /* of those, from one node in a second, */
+#define STORING_BYTES_BURST (16 << 20) /* after so many at once */
 
 struct call;
 struct core;

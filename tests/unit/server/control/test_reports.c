@@ -169,6 +169,30 @@ static int64_t ship(struct scene *s, uint64_t job, int64_t offset, const char *t
         json_object_get(json_array_get(json_object_get(json_object_get(a.body, "acks"), "events"), 0), "offset"));
 }
 
+static void a_flood_of_events_fills_no_turn_and_slows_to_a_trickle(void **state)
+{
+    struct scene *s = *state;
+    uint64_t job = begin(s), before;
+    size_t len = strlen(LINE);
+    char *text = malloc(1000 * len + 1);
+    int64_t at = 0, was = -1;
+
+    assert_non_null(text);
+    for (size_t i = 0; i < 1000; i++)
+        memcpy(text + i * len, LINE, len + 1);
+    for (int i = 0; i < 100 && at > was; i++) { /* as fast as it is answered */
+        was = at;
+        before = events_next(s->core);
+        at = ship(s, job, at, text);
+        assert_true(events_next(s->core) - before <= 32);
+    }
+    assert_int_equal(at, was); /* none is taken: the agent comes again with its next heartbeat */
+    assert_true(at > 1000 * (int64_t)len && at < 1200 * (int64_t)len);
+    scene_wait(s, 1);
+    assert_true(ship(s, job, at, text) > at);
+    free(text);
+}
+
 static void events_of_a_run_are_taken_in_once_also_by_the_next_server(void **state)
 {
     struct scene *s = *state;
@@ -352,6 +376,7 @@ int main(void)
         TEST(the_rank_that_failed_first_is_the_cause),
         TEST(an_older_generation_changes_nothing_and_is_told_to_stop),
         TEST(a_report_of_another_agent_of_that_name_is_refused),
+        TEST(a_flood_of_events_fills_no_turn_and_slows_to_a_trickle),
         TEST(events_of_a_run_are_taken_in_once_also_by_the_next_server),
         TEST(the_bytes_of_what_a_job_prints_are_counted),
         TEST(five_hundred_events_of_250_kb_leave_little_in_the_store_and_no_large_page),
