@@ -75,3 +75,12 @@ def test_an_agent_that_comes_back_gets_over_the_files_of_its_runs(cluster):
         cluster.action(job, "cancel")
         cluster.wait(job, "cancelled")
     assert_goes_on(cluster)
+
+
+def test_folders_too_deep_for_a_path_do_not_keep_a_run_on_its_node(cluster):
+    """A node holds so many runs: those that could not be removed would fill it."""
+    dig = "import os; [(os.mkdir(n), os.chdir(n)) for n in ['x' * 200] * 100]"
+    job = cluster.submit(specs.command(f'cd $MUSTER_RUN_DIR && exec /usr/bin/python3 -c "{dig}"'))["id"]
+    cluster.wait(job, "succeeded")
+    wait_for("the run's folder to be removed",
+             lambda: not os.path.exists(os.path.join(cluster.agent_state(), "runs", f"{job}-g1")))

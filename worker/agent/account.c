@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/try.h"
+#include "worker/agent/deep.h"
 #include "worker/agent/guard.h"
 
 #define CLEAN_US 10000000
@@ -176,5 +177,8 @@ int account_remove_run(const struct account *a, const char *folder, struct merr 
         (void)io_remove_tree(shm, NULL);
         (void)rmdir(a->shm);
     }
+    if (io_remove_tree(folder, NULL) == 0)
+        return 0;
+    (void)deep_empty(folder); /* what is left for another time is told below */
     return io_remove_tree(folder, err);
 }
