@@ -15,7 +15,7 @@ fuzz-build:
 $(FUZZ_BUILD)/fuzz/%: $(FUZZ_BUILD)/obj/tests/fuzz/fuzz_%.o $(foreach f,server $(floor_worker),$(FUZZ_BUILD)/lib$(f).a)
 	@mkdir -p $(@D)
 	@echo "  ld  $@"
-	@$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(call external_of,server) $(call external_of,worker)
+	@$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(call external_of,server) $(call external_of,worker) -lcmocka
 
 fuzz: fuzz-build  ## fuzz every parser of outside data (T=name, FUZZ_SECONDS=10)
 	@$(PYTHON) tests/fuzz/run.py --build $(FUZZ_BUILD) --seconds $(FUZZ_SECONDS) $(FUZZERS)
