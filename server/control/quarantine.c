@@ -37,6 +37,16 @@ void quarantine_free(struct quarantine *q)
     free(q);
 }
 
+static bool is_note(const json_t *note)
+{
+    static const char *const key[] = {"id", "kind", "name", "why", "at"};
+
+    for (size_t i = 0; i < sizeof(key) / sizeof(key[0]); i++)
+        if (!json_is_string(json_object_get(note, key[i])))
+            return false;
+    return true;
+}
+
 int quarantine_load(struct core *c, struct merr *err)
 {
     struct store_rows rows;
@@ -45,7 +55,7 @@ int quarantine_load(struct core *c, struct merr *err)
     for (size_t i = 0; r == 0 && i < rows.n; i++) {
         json_t *note = json_loads(rows.v[i].text, 0, NULL);
 
-        if (!json_is_object(note)) { /* of a damaged note the name is left */
+        if (!is_note(note)) { /* of a damaged note the name is left */
             json_decref(note);
             note =
                 json_pack("{s:s%, s:s, s:s, s:s, s:s}", "id", rows.v[i].name, strlen(rows.v[i].name), "kind", "unknown",

@@ -103,7 +103,7 @@ class Load:
 
 def test_leaders_are_killed_under_load_and_no_acknowledged_job_is_lost_or_doubled(tmp_path):
     """Each take-over within the lease and 2 s; every job once, with its whole log."""
-    with Servers(str(tmp_path), slots=4) as servers:
+    with Servers(str(tmp_path), slots=4, server_args=["--token-rate", "0"]) as servers:
         took = []
         with Load(servers) as load:
             for kill in range(KILLS):

@@ -130,11 +130,12 @@ def room_of(path):
 
 
 def check_private(path, number, target, complain):
-    """A header NAME_priv.h is for its own folder, that folder's unit tests, the simulator and benches, which stand in
-    for it here and there."""
+    """A header NAME_priv.h is for its own folder, that folder's unit tests, fuzz targets, the simulator and benches,
+    which stand in for it here and there."""
     home = target.rpartition("/")[0]
     if target.endswith("_priv.h") and path.rpartition("/")[0] != home and \
-            not path.startswith((f"tests/unit/{home.split('/')[0]}/", "tests/sim/", "tests/bench/")):
+            not path.startswith((f"tests/unit/{home.split('/')[0]}/", "tests/fuzz/", "tests/sim/",
+                                 "tests/bench/")):
         complain(path, number, f"{target} is for {home}/ alone: put what others need into a header of its own")
 
 
