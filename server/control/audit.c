@@ -27,6 +27,7 @@ static const struct bucket_rule refusals = {.per_s = 1, .burst = 60};
 
 struct audit {
     uint64_t newest, bytes;
+    bool changed;                /* these, in this turn */
     struct bucket of[ADDRESSES]; /* refusals by address */
     uint64_t left_out, untold;   /* refusals that were only counted: ever, and since the last that was noted */
     struct buf pending;          /* lines of this turn */
@@ -82,6 +83,7 @@ static void keep_new(struct core *c, const char *user, json_t *entry)
         return;
     }
     audit_log_add(c->store, a->newest, user, text);
+    a->changed = true;
     a->bytes += strlen(text);
     if (c->cfg.audit_file && buf_addstr(&a->pending, text) == 0)
         (void)buf_addstr(&a->pending, "\n");
@@ -180,6 +182,13 @@ struct call *audit_refusal(const struct http_req *r, int status, const char *cod
     return NULL;
 }
 
+void audit_put(struct core *c)
+{
+    if (c->audit->changed)
+        audit_log_put_size(c->store, c->audit->newest, c->audit->bytes);
+    c->audit->changed = false;
+}
+
 /* --- the file ---------------------------------------------------------------------------------------- */
 
 /* On the files' thread. */
@@ -221,7 +230,8 @@ static void trim_rows(struct core *c, const struct store_rows *rows)
     if (first == 0)
         return;
     gone = gone < c->audit->bytes ? gone : c->audit->bytes;
-    audit_log_trim(c->store, first, gone);
+    audit_log_trim(c->store, first);
+    c->audit->changed = true;
     c->audit->bytes -= gone;
     c->audit->next_trim_us = c->now.mono_us; /* there may be more */
 }

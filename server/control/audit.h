@@ -27,6 +27,7 @@ void audit_call(struct core *c, struct call *call);
 /* HTTP's own refusal of a request, told on any thread; its call for the core, to be run there. New; NULL: no memory. */
 struct call *audit_refusal(const struct http_req *r, int status, const char *code);
 
+void audit_put(struct core *c);     /* how much there is goes into the batch of the turn */
 void audit_publish(struct core *c); /* the turn is durable: the file gets its lines */
 void audit_tick(struct core *c);    /* forget what is too old, or too much */
 void audit_metrics(const struct core *c, struct buf *b);

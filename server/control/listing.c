@@ -237,7 +237,7 @@ static bool read_fields(struct call *call, json_t **ret)
     static const char *const known[] = {
         "id",     "name",         "project",  "kind",        "user",       "state",  "priority",   "generation",
         "reason", "submitted_at", "devices",  "finished_at", "started_at", "layout", "assignment", "progress",
-        "eval",   "checkpoint",   "restarts", "dir",         "outcome",    "labels"};
+        "eval",   "checkpoint",   "restarts", "dir",         "outcome",    "labels", "log_bytes"};
     const char *text = http_query(call->req, "fields");
     json_t *all = text ? json_array() : NULL;
 

@@ -72,6 +72,7 @@ static bool put_changes(struct core *c)
         state_fatal(c, "out of memory for a node");
         return false;
     }
+    audit_put(c);
     if (c->counters_changed)
         job_store_put_counters(c->store, c->jobs.next, events_next(c));
     c->counters_changed = false;

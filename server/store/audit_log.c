@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "server/store/history_priv.h"
 
@@ -11,24 +10,27 @@
 
 void audit_log_add(struct store *s, uint64_t id, const char *user, const char *text)
 {
-    char entry[32], newest[24], bytes[24];
+    char entry[32];
 
     (void)snprintf(entry, sizeof(entry), "%llu-0", (unsigned long long)id);
-    (void)snprintf(newest, sizeof(newest), "%llu", (unsigned long long)id);
-    (void)snprintf(bytes, sizeof(bytes), "%zu", strlen(text));
     store_add(s, "XADD", "muster:audit", "MAXLEN", "~", ENTRIES_MAX, entry, "e", text, "u", user, NULL);
-    store_add(s, "HINCRBY", "muster:meta", "audit_bytes", bytes, NULL);
-    store_add(s, "HSET", "muster:meta", "audit_newest", newest, NULL);
 }
 
-void audit_log_trim(struct store *s, uint64_t id, uint64_t bytes)
+void audit_log_put_size(struct store *s, uint64_t newest, uint64_t bytes)
 {
-    char first[32], less[24];
+    char id[24], size[24];
+
+    (void)snprintf(id, sizeof(id), "%llu", (unsigned long long)newest);
+    (void)snprintf(size, sizeof(size), "%llu", (unsigned long long)bytes);
+    store_add(s, "HSET", "muster:meta", "audit_newest", id, "audit_bytes", size, NULL);
+}
+
+void audit_log_trim(struct store *s, uint64_t id)
+{
+    char first[32];
 
     (void)snprintf(first, sizeof(first), "%llu-0", (unsigned long long)id);
-    (void)snprintf(less, sizeof(less), "-%llu", (unsigned long long)bytes);
     store_add(s, "XTRIM", "muster:audit", "MINID", first, NULL);
-    store_add(s, "HINCRBY", "muster:meta", "audit_bytes", less, NULL);
 }
 
 int audit_log_size(struct store *s, uint64_t *ret_newest, uint64_t *ret_bytes, struct merr *err)

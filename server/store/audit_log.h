@@ -14,8 +14,11 @@
 /* Put an entry of a user into the batch. */
 void audit_log_add(struct store *s, uint64_t id, const char *user, const char *text);
 
-/* Put the end of all entries before an id, of so many bytes, into the batch. */
-void audit_log_trim(struct store *s, uint64_t id, uint64_t bytes);
+/* Put the end of all entries before an id into the batch. */
+void audit_log_trim(struct store *s, uint64_t id);
+
+/* Put the newest id and the bytes of all entries into the batch, once for all that it adds and ends. */
+void audit_log_put_size(struct store *s, uint64_t newest, uint64_t bytes);
 
 /* The newest id and the bytes of all; 0 while there is none. 0; -EIO with words. */
 int audit_log_size(struct store *s, uint64_t *ret_newest, uint64_t *ret_bytes, struct merr *err);
