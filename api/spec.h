@@ -159,6 +159,11 @@ struct job_spec {
         int chunk_tokens, keep_chunks;
     } sequence;
 
+    struct { /* of each rank; 0: the share of its device, where ranks have accounts of their own, else no limit */
+        int memory_mib, pids;
+        double cpus;
+    } resources;
+
     struct {
         int activation_budget_mib; /* 0: no limit */
         char policy[16];

@@ -234,6 +234,12 @@ const struct field spec_fields[] = {
      .help = "tokens a chunk, for policy chunk"},
     {"/sequence/keep_chunks", FIELD_INT, SCOPE_TRAIN, AT(sequence.keep_chunks), .lo = 1, .hi = 1024, .def = "2",
      .help = "chunks whose activations are kept, for policy chunk"},
+    {"/resources/memory_mib", FIELD_INT, SCOPE_ALL, AT(resources.memory_mib), .lo = 0, .hi = 1 << 24, .def = "0",
+     .help = "memory that each rank may take, MiB; more ends it, with the job's fault. 0: the share of its device"},
+    {"/resources/cpus", FIELD_NUMBER, SCOPE_ALL, AT(resources.cpus), .lo = 0, .hi = 4096, .def = "0",
+     .help = "processors that each rank may take; 0: the share of its device"},
+    {"/resources/pids", FIELD_INT, SCOPE_ALL, AT(resources.pids), .lo = 0, .hi = 1 << 22, .def = "0",
+     .help = "processes and threads that each rank may have; 0: the share of its device"},
     {"/memory/activation_budget_mib", FIELD_INT, SCOPE_TRAIN, AT(memory.activation_budget_mib), .lo = 0, .hi = 1 << 24,
      .def = "0",
      .help = "most memory for activations a rank, MiB: a job that would take more does not "
@@ -292,6 +298,10 @@ const char *spec_object_help(const char *path)
                       "and the text \"auto\" leaves tp, pp, schedule, chunks and recompute to it"},
         {"/compress", "compression of messages and checkpoints"},
         {"/sequence", "how documents of different lengths go together"},
+        {"/resources",
+         "what each rank may take of its node, held by its control group where the agent can make one; the "
+         "share of a device is that of the node by its number of devices, and holds where ranks have "
+         "accounts of their own"},
         {"/memory", "activation memory"},
         {"/checkpoint", "saving and resuming"},
         {"/retry", "restarts by the server"},

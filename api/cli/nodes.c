@@ -104,6 +104,26 @@ static void print_ills(const json_t *nodes)
     }
 }
 
+/* Where jobs can do what the agent can, in one line. */
+static void print_shared(const json_t *nodes)
+{
+    size_t i, n = 0;
+    json_t *node;
+
+    json_array_foreach (nodes, i, node) {
+        if (!json_is_true(json_object_get(node, "shared_account")))
+            continue;
+        if (n++ < 3) {
+            (void)printf(n == 1 ? "shared account: " : ", ");
+            cli_print_text(cli_str(node, "id"));
+        }
+    }
+    if (n > 3)
+        (void)printf(" and %zu others", n - 3);
+    if (n > 0)
+        (void)printf(" (jobs can do there what the agent can)\n");
+}
+
 int nodes_list(struct cli *c)
 {
     json_t *answer = NULL;
@@ -118,6 +138,7 @@ int nodes_list(struct cli *c)
     else
         print_nodes(json_object_get(answer, "nodes"), false);
     print_ills(json_object_get(answer, "nodes"));
+    print_shared(json_object_get(answer, "nodes"));
     json_decref(answer);
     return 0;
 }

@@ -71,6 +71,10 @@ static const struct wire_field fields[] = {
      WIRE_AT(registration, nic),
      .type = JSON_OBJECT,
      .what = "what links the node to others (above)"},
+    {.name = "shared_account",
+     .kind = WIRE_BOOL,
+     WIRE_AT(registration, shared_account),
+     .what = "ranks run under the account of the agent, not under those of their users"},
 };
 
 const struct wire_message registration_message = {

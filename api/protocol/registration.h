@@ -7,6 +7,7 @@
 #define MUSTER_API_PROTOCOL_REGISTRATION_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "api/protocol/report.h"
@@ -24,8 +25,9 @@ struct registration {
     json_t *slots;
     struct report_run *runs; /* that the agent found alive, or finished and not reported */
     size_t n_runs;
-    json_t *gpus; /* NULL: none are offered */
-    json_t *nic;  /* NULL: not known */
+    json_t *gpus;        /* NULL: none are offered */
+    json_t *nic;         /* NULL: not known */
+    bool shared_account; /* ranks run as the agent's own user */
 };
 
 struct registration_answer {

@@ -43,6 +43,14 @@ uint64_t classes_usable(const struct classes *k, enum job_kind kind, uint64_t ma
     return kind == JOB_TRAIN ? mask & ~k->command : mask;
 }
 
+uint64_t classes_roomy(const struct classes *k, uint64_t mask, int memory_mib, double cpus)
+{
+    for (size_t i = 0; i < k->n && i < CLASSES_MAX; i++)
+        if ((k->memory_mib[i] > 0 && memory_mib > k->memory_mib[i]) || (k->threads[i] > 0 && cpus > k->threads[i]))
+            mask &= ~(UINT64_C(1) << i);
+    return mask;
+}
+
 double classes_speed(const struct classes *k, uint8_t class_, bool bf16)
 {
     return k->speed[class_][bf16] > 0 ? k->speed[class_][bf16] : 1;

@@ -18,7 +18,8 @@
 struct classes {
     char name[CLASSES_MAX][SPEC_NAME_MAX];
     size_t n;
-    uint64_t command;             /* mask of those with a slot that training must not use */
+    int memory_mib[CLASSES_MAX], threads[CLASSES_MAX]; /* of the smallest slot of each; 0: not told */
+    uint64_t command;                                  /* mask of those with a slot that training must not use */
     double speed[CLASSES_MAX][2]; /* f32, bf16: times as fast as the planner assumes, measured; 0: not yet */
     bool learned;                 /* speeds that are not in the store yet */
 };
@@ -34,6 +35,9 @@ bool classes_of_spec(const struct classes *k, const struct job_spec *spec, uint6
 
 /* Those of the mask that a job of the kind may have: no GPUs for training that has no kernels there. */
 uint64_t classes_usable(const struct classes *k, enum job_kind kind, uint64_t mask);
+
+/* Those of the mask whose slots all have so much memory and so many processors as their share; 0: as it comes. */
+uint64_t classes_roomy(const struct classes *k, uint64_t mask, int memory_mib, double cpus);
 
 /* How many times as fast as assumed devices of the class are; 1 until it is measured. */
 double classes_speed(const struct classes *k, uint8_t class_, bool bf16);

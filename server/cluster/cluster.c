@@ -77,13 +77,28 @@ void cluster_drop(struct cluster *cl, struct node *n)
     cluster_slots_changed(cl);
 }
 
+static void take_least(int *least, int value)
+{
+    if (value > 0 && (*least == 0 || value < *least))
+        *least = value;
+}
+
 void cluster_slots_changed(struct cluster *cl)
 {
-    cl->classes.command = 0;
+    struct classes *all = &cl->classes;
+
+    all->command = 0;
+    memset(all->memory_mib, 0, sizeof(all->memory_mib));
+    memset(all->threads, 0, sizeof(all->threads));
     for (size_t i = 0; i < cl->n_nodes; i++)
-        for (size_t k = 0; k < cl->nodes[i]->n_slots; k++)
-            if (!cl->nodes[i]->slots[k].trains)
-                cl->classes.command |= UINT64_C(1) << cl->nodes[i]->slots[k].class_;
+        for (size_t k = 0; k < cl->nodes[i]->n_slots; k++) {
+            const struct slot *s = &cl->nodes[i]->slots[k];
+
+            if (!s->trains)
+                all->command |= UINT64_C(1) << s->class_;
+            take_least(&all->memory_mib[s->class_], strcmp(s->kind, "gpu") == 0 ? 0 : s->memory_mib);
+            take_least(&all->threads[s->class_], s->threads);
+        }
     cl->sites++;
 }
 

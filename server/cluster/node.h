@@ -45,6 +45,7 @@ struct link { /* from a node to another, measured (links.h) */
 
 struct node {
     char name[JOB_NODE_MAX], address[JOB_NODE_MAX], release[32];
+    bool shared_account; /* its jobs run under the account of its agent */
     char boot_id[64], incarnation[64];
     int64_t seq; /* of its newest registration, by that incarnation */
     enum node_contact contact;

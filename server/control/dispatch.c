@@ -350,7 +350,7 @@ bool dispatch_can_run(struct core *c, const struct entry *e, char *ret_why, size
 {
     char how[320];
     struct sched_job wish = round_wish(e);
-    uint64_t classes = classes_usable(&c->cluster.classes, e->job.kind, e->classes);
+    uint64_t classes = entry_classes(e, &c->cluster.classes);
     const struct project *p = project_find(&c->cluster.projects, e->job.project);
     int total = 0, all = 0;
     int32_t least, most;
@@ -372,6 +372,15 @@ bool dispatch_can_run(struct core *c, const struct entry *e, char *ret_why, size
         (void)snprintf(ret_why, size,
                        "takes at least %d devices, and project '%s' may have %lld: a quota of %d, and %d borrowed",
                        least, p->name, (long long)project_most(p), p->quota < 0 ? 0 : p->quota, p->borrow);
+        return false;
+    }
+    if (c->cluster.n_nodes > 0 && total < least &&
+        classes != classes_usable(&c->cluster.classes, e->job.kind, e->classes)) {
+        (void)snprintf(
+            ret_why, size,
+            "takes %d devices that each have %d MiB of memory and %g processors as their share of a node, and "
+            "this cluster has %d; take less in resources, or have agents offer fewer devices",
+            least, e->memory_mib, e->cpus, total);
         return false;
     }
     if (c->cluster.n_nodes > 0 && total < least) {

@@ -28,8 +28,15 @@ struct entry *entry_new(const struct classes *k, const struct job_spec *spec)
     e->steps = spec->kind == JOB_TRAIN ? spec->train.steps : 0;
     e->grace_s = spec->kind == JOB_COMMAND ? spec->command.grace_s : 10;
     e->hetero_ok = spec->devices.hetero_ok;
+    e->memory_mib = spec->resources.memory_mib;
+    e->cpus = spec->resources.cpus;
     entry_set_classes(e, k, spec);
     return e;
+}
+
+uint64_t entry_classes(const struct entry *e, const struct classes *k)
+{
+    return classes_roomy(k, classes_usable(k, e->job.kind, e->classes), e->memory_mib, e->cpus);
 }
 
 struct job_spec *entry_spec(const struct entry *e)

@@ -85,6 +85,8 @@ struct entry {
     char *refusal;        /* owned: why this musterd does not take the spec; NULL: it does */
     uint64_t classes;     /* mask of those that its spec names */
     bool classes_missing; /* its spec names some that no node has had */
+    int memory_mib;       /* that it wants for each rank, and */
+    double cpus;          /* processors; 0: the share of a device */
     bool hetero_ok;       /* its spec lets it mix classes and move between them */
     int grace_s;
     int steps; /* of a train job */
@@ -102,6 +104,9 @@ struct entry {
 };
 
 /* One of a checked spec; its job, spec_text and refusal are the caller's to set. New; NULL: no memory. */
+/* The classes whose devices it may have: those that its spec names, for its kind, with the share that it wants. */
+uint64_t entry_classes(const struct entry *e, const struct classes *k);
+
 struct entry *entry_new(const struct classes *k, const struct job_spec *spec);
 void entry_free(struct entry *e);
 

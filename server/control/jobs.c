@@ -147,11 +147,9 @@ static void answer_plan(struct core *c, struct call *call, const struct entry *e
 
     for (size_t i = 0; i < c->cluster.n_nodes; i++)
         for (size_t k = 0; k < c->cluster.nodes[i]->n_slots; k++)
-            free_now +=
-                c->cluster.nodes[i]->contact == NODE_READY && !c->cluster.nodes[i]->drain &&
-                c->cluster.nodes[i]->slots[k].job == 0 && slots_usable(&c->cluster.nodes[i]->slots[k]) &&
-                (classes_usable(&c->cluster.classes, e->job.kind, e->classes) >> c->cluster.nodes[i]->slots[k].class_ &
-                 1);
+            free_now += c->cluster.nodes[i]->contact == NODE_READY && !c->cluster.nodes[i]->drain &&
+                        c->cluster.nodes[i]->slots[k].job == 0 && slots_usable(&c->cluster.nodes[i]->slots[k]) &&
+                        (entry_classes(e, &c->cluster.classes) >> c->cluster.nodes[i]->slots[k].class_ & 1);
     (void)json_object_set_new(plan, "free_devices", json_integer(free_now));
     (void)json_object_set_new(plan, "starts_now", json_boolean(free_now >= e->job.min));
     call_answer_new(call, 200,

@@ -73,7 +73,7 @@ static bool site_of_places(struct core *c, const struct job_place *p, size_t n, 
 static bool site_of_cluster(struct core *c, const struct entry *e, bool bf16, struct plan_site *ret,
                             struct plan_net **ret_net)
 {
-    uint64_t classes = classes_usable(&c->cluster.classes, e->job.kind, e->classes);
+    uint64_t classes = entry_classes(e, &c->cluster.classes);
     int count[CLASSES_MAX] = {0}, node_most = 1, best = -1;
     struct plan_site site = {.groups = 1};
 

@@ -209,11 +209,11 @@ int records_read_job(struct core *c, uint64_t id, struct job *ret, char **ret_sp
 
 static bool put_node(struct core *c, const struct node *n)
 {
-    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:I, s:b, s:I, s:I, s:I, s:o}", "address", n->address, "version",
-                          n->release, "boot_id", n->boot_id, "incarnation", n->incarnation, "seq", (json_int_t)n->seq,
-                          "drain", n->drain, "drain_by_us", (json_int_t)moment_wall_of(&c->now, n->drain_by_us),
-                          "lost_us", (json_int_t)n->lost_wall_us, "seen_us", (json_int_t)n->seen_wall_us, "slots",
-                          slots_record(&c->cluster.classes, n));
+    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:b, s:I, s:b, s:I, s:I, s:I, s:o}", "address", n->address, "version",
+                          n->release, "boot_id", n->boot_id, "incarnation", n->incarnation, "shared_account",
+                          n->shared_account, "seq", (json_int_t)n->seq, "drain", n->drain, "drain_by_us",
+                          (json_int_t)moment_wall_of(&c->now, n->drain_by_us), "lost_us", (json_int_t)n->lost_wall_us,
+                          "seen_us", (json_int_t)n->seen_wall_us, "slots", slots_record(&c->cluster.classes, n));
     char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
 
     json_decref(o);
@@ -272,6 +272,7 @@ int records_take_node(struct core *c, const struct store_row *row, struct merr *
     copy_text(n->boot_id, sizeof(n->boot_id), o, "boot_id");
     copy_text(n->incarnation, sizeof(n->incarnation), o, "incarnation");
     n->seq = json_integer_value(json_object_get(o, "seq"));
+    n->shared_account = json_is_true(json_object_get(o, "shared_account"));
     n->drain = json_is_true(json_object_get(o, "drain"));
     n->drain_by_us = moment_mono_of(&c->now, json_integer_value(json_object_get(o, "drain_by_us")));
     n->lost_wall_us = json_integer_value(json_object_get(o, "lost_us"));

@@ -322,7 +322,7 @@ static int64_t steps_left_u(const struct entry *e)
 /* The types it may run on, whether it may mix and change them, and if not, on which it stays. */
 static void set_types(struct core *c, const struct round *r, const struct entry *e, struct sched_job *s)
 {
-    uint64_t classes = classes_usable(&c->cluster.classes, e->job.kind, e->classes);
+    uint64_t classes = entry_classes(e, &c->cluster.classes);
 
     s->hetero_ok = e->hetero_ok;
     for (size_t t = 0; t < r->n_types; t++)

@@ -1,11 +1,13 @@
 """What a job may learn and do of the machine it runs on: environment, files, accounts."""
+import glob
 import os
+import re
 import subprocess
 
 import pytest
 
 from tests import specs
-from tests.cluster import BIN, MARK, Cluster
+from tests.cluster import BIN, MARK, ROOT, Cluster
 from tests.patience import PATIENCE_S
 
 
@@ -68,3 +70,19 @@ def test_a_state_folder_that_others_can_write_to_is_refused_by_name(tmp_path, wh
         capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode != 0
     assert f"'{state}' has mode 0777" in done.stderr
+
+
+def test_an_agent_without_a_helper_says_once_that_its_account_is_shared(tmp_path):
+    with Cluster(str(tmp_path), slots=1) as cluster:
+        assert cluster.nodes()[0]["shared_account"] is True
+        assert "shared account: n1 (jobs can do there what the agent can)" in cluster.muster("nodes").stdout
+        assert cluster.tail("agent-n1").count("shared account") == 1
+
+
+def test_the_helper_is_small_enough_to_be_read_line_by_line():
+    count = 0
+    for path in glob.glob(os.path.join(ROOT, "worker/helper/*.c")):
+        with open(path, encoding="ascii") as f:
+            text = re.sub(r"/\*.*?\*/", "", f.read(), flags=re.S)
+        count += sum(1 for line in text.split("\n") if line.strip() and not line.startswith("#include"))
+    assert count <= 450, f"{count} lines of code are root"

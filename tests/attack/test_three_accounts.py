@@ -163,3 +163,62 @@ def test_training_runs_under_the_accounts_of_its_user_and_hands_its_state_over(c
     assert ended["progress"]["step"] == 24
     resumed = [e["data"] for e in cluster.events(job) if e["type"] == "note" and e["data"]["type"] == "resumed"]
     assert [(r["step"], r["tier"]) for r in resumed] == [(12, "memory")]
+
+
+def group_file(job, name, rank=0):
+    """A file of a rank's control group, "" where there is no such controller."""
+    for path in glob.glob(f"/sys/fs/cgroup/**/muster-jobs/muster-{job}-g*-r{rank}-*/{name}", recursive=True):
+        with open(path, encoding="ascii") as f:
+            return f.read().strip()
+    return ""
+
+
+def started(cluster, spec, token):
+    job = cluster.api("POST", "/v1/jobs", spec, token=token)["id"]
+    wait_for("the program", lambda: "up" in cluster.log_text(job))
+    return job
+
+
+def test_a_rank_may_take_its_devices_share_of_the_node_unless_its_spec_says_otherwise(cluster, tokens):
+    if not glob.glob("/sys/fs/cgroup/**/memory.limit_in_bytes", recursive=True) and \
+            not glob.glob("/sys/fs/cgroup/*/memory.max"):
+        pytest.skip("there is no controller of memory here")
+    one = started(cluster, specs.command("echo up; exec sleep 77126"), tokens["alice"])
+    two = started(cluster, specs.command("echo up; exec sleep 77126", resources={
+        "memory_mib": 64, "cpus": 0.5, "pids": 100}), tokens["alice"])
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE")
+    memory = int(group_file(one, "memory.limit_in_bytes") or group_file(one, "memory.max"))
+    assert total // 2 - 4096 <= memory <= total // 2 and group_file(one, "pids.max") == "32768"
+    assert (group_file(two, "memory.limit_in_bytes") or group_file(two, "memory.max")) == str(64 << 20)
+    assert group_file(two, "pids.max") == "100"
+    assert (group_file(two, "cpu.cfs_quota_us") or group_file(two, "cpu.max").split()[0]) == "50000"
+    for job in (one, two):
+        cluster.action(job, "cancel")
+        cluster.wait(job, "cancelled")
+
+
+def test_a_rank_that_takes_more_memory_than_it_may_fails_by_its_own_fault_with_limit_and_peak(cluster, tokens):
+    spec = specs.command("python3 -c 'x = bytearray(256 << 20)'", resources={"memory_mib": 64}, retry={"max": 3})
+    job = cluster.api("POST", "/v1/jobs", spec, token=tokens["alice"])["id"]
+    ended = cluster.wait(job, "failed")
+    assert ended["outcome"]["class"] == "user" and ended["generation"] == 1
+    assert ended["outcome"]["cause"] == "out-of-memory"
+    assert "took 64 MiB of memory where its limit is 64 MiB" in ended["outcome"]["message"]
+
+
+def test_a_fork_bomb_ends_within_its_own_limit(cluster, tokens):
+    text = "python3 -c 'import os\ntry:\n  while 1: os.fork() or os.execlp(\"sleep\", \"sleep\", \"77127\")\n" \
+           "except OSError as e: print(e.strerror)'"
+    said, _ = run(cluster, text, tokens["alice"], resources={"pids": 20})
+    assert "Resource temporarily unavailable" in said
+
+
+def test_more_than_any_devices_share_is_refused_with_numbers(cluster, tokens):
+    status_, problem = cluster.request("POST", "/v1/jobs", specs.command("true", resources={"memory_mib": 1 << 24}),
+                                       token=tokens["alice"])
+    assert status_ == 422 and "16777216 MiB of memory" in problem["detail"]
+
+
+def test_a_node_with_accounts_is_no_shared_one(cluster):
+    assert cluster.nodes()[0]["shared_account"] is False
+    assert "shared account" not in cluster.muster("nodes").stdout + cluster.tail("agent-n1")

@@ -60,6 +60,12 @@ int machine_fd(const struct machine *h)
     return -1;
 }
 
+bool machine_is_shared(const struct machine *h)
+{
+    (void)h;
+    return false;
+}
+
 int machine_run_folder(const struct machine *h, const char *job, uint64_t generation, char ret[PATH_MAX],
                        struct merr *err)
 {

@@ -27,6 +27,7 @@
 #include "worker/agent/memory.h"
 #include "worker/agent/quota.h"
 
+#define PIDS_OF_NODE 65536 /* what ranks share out */
 #define LOCK_WAIT_US 5000000
 #define EXIT_REMOVED 3 /* to be started again by a person only: RestartPreventExitStatus of its unit */
 
@@ -288,6 +289,18 @@ static int find_token(struct agent *a, const struct settings *o, const char *sta
     return 0;
 }
 
+/* What a rank on each device may take unless its spec says so: the device's share of the node. */
+static void share_out(struct agent *a)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE), cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+    for (int i = 0; i < a->devices.n; i++)
+        a->limits[i] = (struct cgroup_limits){
+            .memory_bytes = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page / (uint64_t)a->devices.n : 0,
+            .cpus = cpus > 0 ? (double)cpus / a->devices.n : 0,
+            .pids = PIDS_OF_NODE / (uint64_t)a->devices.n};
+}
+
 static int run_agent(struct agent *a, const struct settings *o, const char *self, struct merr *err)
 {
     IO_CLOSE_AUTO int lock_fd = -1;
@@ -303,6 +316,7 @@ static int run_agent(struct agent *a, const struct settings *o, const char *self
         return merr_set(err, -EINVAL, "'%s' is no node's name: want 1 to 63 of letters, digits, '.', '_', '-'",
                         a->node);
     r = find_devices(a, o, err);
+    share_out(a);
     if (r == 0 && o->nic)
         r = nic_parse(o->nic, &a->nic, err);
     else if (r == 0)

@@ -402,6 +402,12 @@ static struct cgroup_limits find_limits(const struct machine *h, const struct ma
         limits = h->share[l->slot];
     if (h->account.helper && h->shares && l->slot >= 0 && h->shares[l->slot] > 0)
         limits.cpus = h->shares[l->slot];
+    if (l->spec->resources.memory_mib > 0)
+        limits.memory_bytes = (uint64_t)l->spec->resources.memory_mib << 20;
+    if (l->spec->resources.cpus > 0)
+        limits.cpus = l->spec->resources.cpus;
+    if (l->spec->resources.pids > 0)
+        limits.pids = (uint64_t)l->spec->resources.pids;
     return limits;
 }
 
