@@ -18,7 +18,7 @@ def run(*options):
 
 
 def test_all_holds_under_faults_seed_after_seed():
-    out = run("--for", "600" if LONG else "40", "--seed", "1", "--shrink")
+    out = run("--for", "600" if LONG else "30", "--seed", "1", "--shrink")
     assert "BROKEN" not in out, out
     assert "cut short" not in out
 
@@ -26,6 +26,12 @@ def test_all_holds_under_faults_seed_after_seed():
 def test_a_hundred_nodes_hold_as_few_do():
     out = run("--seed", "1", "--agents", "100", "--jobs", "600", "--n-faults", "200", "--over", "200")
     assert "all held" in out, out
+
+
+def test_hostile_agents_and_users_reach_nothing_of_others():
+    out = run("--faults", "none", "--hostile", "16", "--seed", "2")
+    assert "all held" in out, out
+    assert all(int(n) > 1000 for n in re.findall(r"hostile calls, (\d+) refused", out)), out
 
 
 def test_a_seed_replays_to_the_byte():
