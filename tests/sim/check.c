@@ -8,6 +8,7 @@
 #include "server/control/rendezvous.h"
 #include "server/control/state.h"
 #include "tests/sim/check_runs.h"
+#include "tests/sim/hostile.h"
 
 #define JOBS_AT_ONCE 256 /* are looked at after a turn; where there are not many more, all */
 #define MEMORY_MAX ((size_t)256 << 20)
@@ -182,6 +183,20 @@ static void check_jobs(struct check *k, const struct core *c)
     }
 }
 
+/* Who storms has no more jobs than one user may have. */
+static void check_users(struct check *k, const struct core *c)
+{
+    int live = 0, most = c->cfg.user.jobs;
+
+    for (size_t i = 0; i < c->jobs.n_order; i++) {
+        const struct entry *e = table_at(&c->jobs, i);
+
+        live += e && strcmp(e->job.user, HOSTILE_USER) == 0;
+    }
+    if (live > most)
+        world_broken(k->w, "a user has %d jobs at once, and %d are the most", live, most);
+}
+
 /* All of this process's: whoever sends much, for long, makes it grow no further. */
 static void check_memory(struct check *k)
 {
@@ -206,8 +221,10 @@ void check_turn(struct check *k, struct core *c)
     k->turns++;
     check_jobs(k, c);
     check_limits(k, c);
-    if (c->cluster.n_nodes <= SMALL_CLUSTER && k->turns % 256 == 0)
+    if (c->cluster.n_nodes <= SMALL_CLUSTER && k->turns % 256 == 0) {
         check_memory(k);
+        check_users(k, c);
+    }
     if (c->cluster.n_nodes <= SMALL_CLUSTER)
         check_runs_turn(k->runs, c);
     if (k->turns % (c->cluster.n_nodes / SMALL_CLUSTER + 1) == 0)

@@ -47,7 +47,7 @@ struct sim_server {
     bool break_next;                            /* connection, after a commit */
     int64_t store_back_us, store_full_until_us; /* simulated */
     uint64_t turns, epoch;                      /* the latter: of whoever led last */
-    int lives, n;
+    int lives, n, jobs;
     struct one v[SIM_SERVERS_MAX];
 };
 
@@ -222,7 +222,7 @@ static bool lead(struct one *o)
                            .keep_ended_bytes = UINT64_MAX,
                            .audit_bytes = 1 << 20,
                            .audit_keep_s = 90 * 86400,
-                           .user = {.jobs = 100000, .spec_bytes = UINT64_MAX, .streams = 4096},
+                           .user = {.jobs = s->jobs, .spec_bytes = UINT64_MAX, .streams = 4096},
                            .clock = &s->clock,
                            .fatal = fatal,
                            .arg = o};
@@ -287,13 +287,14 @@ static void begin(void *arg)
 
 /* --- all of them ---------------------------------------------------------------------------------------- */
 
-struct sim_server *sim_server_new(struct world *w, int n, void (*after_turn)(void *arg, struct core *c), void *arg)
+struct sim_server *sim_server_new(struct world *w, int n, int jobs, void (*after_turn)(void *arg, struct core *c),
+                                  void *arg)
 {
     struct sim_server *s = calloc(1, sizeof(*s));
 
     if (!s)
         abort();
-    *s = (struct sim_server){.w = w, .n = n, .after_turn = after_turn, .arg = arg};
+    *s = (struct sim_server){.w = w, .n = n, .jobs = jobs, .after_turn = after_turn, .arg = arg};
     s->clock = (struct clock){.mono_us = mono_us, .wall_us = wall_us, .arg = s};
     s->memory = store_memory_new(&s->clock);
     s->disk = spool_memory_new(&s->spool);

@@ -556,6 +556,11 @@ uint64_t users_job(const struct users *u, int i)
     return u->v[i].id;
 }
 
+int users_limit(const struct users_wish *wish)
+{
+    return wish->jobs > 50 ? wish->jobs : 50;
+}
+
 int users_quota(const struct users *u)
 {
     return u->wish.jobs > 60 ? u->wish.jobs / 10 : 6;

@@ -45,6 +45,9 @@ struct users_sum users_sum(const struct users *u);
 uint64_t users_job(const struct users *u, int i);
 int users_count(const struct users *u);
 
+/* Jobs that one user may have at once: the honest one has never more. */
+int users_limit(const struct users_wish *wish);
+
 /* Devices of project "tight", which may not borrow: a few, more where there are many jobs. */
 int users_quota(const struct users *u);
 
