@@ -216,6 +216,11 @@ static void check_limits(struct check *k, const struct core *c)
         world_broken(k->w, "there are %zu nodes", c->cluster.n_nodes);
 }
 
+void check_calm(struct check *k)
+{
+    check_runs_calm(k->runs);
+}
+
 void check_turn(struct check *k, struct core *c)
 {
     k->turns++;

@@ -20,6 +20,9 @@ struct check;
 struct check *check_new(struct world *w, const struct users *u, const struct book *book);
 void check_free(struct check *k);
 
+/* From now on nothing goes wrong. */
+void check_calm(struct check *k);
+
 void check_turn(struct check *k, struct core *c);
 
 /* All is over; NULL: no server runs, which is a violation. */

@@ -7,6 +7,9 @@
 #include "server/control/state.h"
 #include "tests/sim/hostile.h"
 
+#define SETTLE_US (60 * SECOND) /* for what went wrong before to be over: calls that were lost, say */
+#define START_US (10 * SECOND)  /* for a rank to be started */
+
 struct rank_seen {
     char node[JOB_NODE_MAX];
     bool heard; /* its agent has spoken of it */
@@ -15,6 +18,7 @@ struct rank_seen {
 struct run_seen { /* of a job, while it is live */
     uint32_t generation;
     uint64_t began_turn;
+    int64_t began_us;
     enum job_intent intent;
     struct rank_seen *ranks; /* owned; NULL: none is live */
     size_t n;
@@ -33,6 +37,7 @@ struct check_runs {
     struct node_seen *nodes;
     size_t n_nodes;
     uint64_t turn;
+    int64_t calm_us; /* since when nothing goes wrong */
 };
 
 struct check_runs *check_runs_new(struct world *w, const struct book *book)
@@ -42,6 +47,7 @@ struct check_runs *check_runs_new(struct world *w, const struct book *book)
     if (!k)
         abort();
     k->w = w;
+    k->calm_us = INT64_MAX;
     k->book = book;
     return k;
 }
@@ -108,9 +114,33 @@ static void check_over(struct check_runs *k, const struct core *c, uint64_t job,
     }
 }
 
+/* A rank of which nothing is heard for long, though nothing goes wrong and nobody is on its device. */
+static void check_start(struct check_runs *k, const struct core *c, const struct entry *e, const struct run_seen *s)
+{
+    int64_t now_us = world_now_us(k->w);
+
+    if (k->calm_us == INT64_MAX || s->began_us < k->calm_us + SETTLE_US || now_us < s->began_us + START_US ||
+        e->job.state != JOB_STARTING || e->job.intent != JOB_GO_ON)
+        return;
+    for (size_t i = 0; i < s->n; i++) {
+        const struct slot *slot = cluster_slot(&c->cluster, &e->job.places[i]);
+
+        if (!s->ranks[i].heard && is_sure(k, c, s, i) && slot && !slot->stale)
+            world_broken(k->w, "rank %zu of j%" PRIu64 "-g%u was not started for %.0f s", i, e->job.id, s->generation,
+                         (double)(now_us - s->began_us) / 1e6);
+    }
+}
+
+void check_runs_calm(struct check_runs *k)
+{
+    if (k->calm_us == INT64_MAX)
+        k->calm_us = world_now_us(k->w);
+}
+
 static void begin(struct check_runs *k, struct run_seen *s, const struct entry *e)
 {
-    *s = (struct run_seen){.generation = e->job.generation, .began_turn = k->turn, .n = e->job.n_places};
+    *s = (struct run_seen){
+        .generation = e->job.generation, .began_turn = k->turn, .began_us = world_now_us(k->w), .n = e->job.n_places};
     s->ranks = calloc(s->n + 1, sizeof(*s->ranks));
     if (!s->ranks)
         abort();
@@ -142,6 +172,7 @@ static void see_job(struct check_runs *k, const struct core *c, uint64_t job)
     s->intent = e->job.intent;
     for (size_t i = 0; i < s->n; i++)
         s->ranks[i].heard = s->ranks[i].heard || is_told(&e->run.ranks[i]);
+    check_start(k, c, e, s);
 }
 
 void check_runs_turn(struct check_runs *k, const struct core *c)

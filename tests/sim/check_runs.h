@@ -2,7 +2,7 @@
  *
  * The server may be wrong about a node that it has lost or that has another agent since: such runs are left out. Else
  * no rank that it has heard of is alive once the run is over; and a run that nobody was to stop ends by its ranks, so
- * each of them has run.
+ * each of them has run. Once all is put right an agent hears of a run at once.
  */
 #ifndef MUSTER_TESTS_SIM_CHECK_RUNS_H
 #define MUSTER_TESTS_SIM_CHECK_RUNS_H
@@ -15,6 +15,9 @@ struct check_runs;
 
 struct check_runs *check_runs_new(struct world *w, const struct book *book);
 void check_runs_free(struct check_runs *k);
+
+/* From now on nothing goes wrong. */
+void check_runs_calm(struct check_runs *k);
 
 /* After each turn of the server. */
 void check_runs_turn(struct check_runs *k, const struct core *c);

@@ -248,6 +248,7 @@ static void plan_faults(struct sim *s, const struct faults_list *faults)
 static void calm(struct sim *s)
 {
     s->calm = true;
+    check_calm(s->check);
     world_note(s->w, "all is put right");
     hostile_stop(s->hostile);
     sim_server_start(s->server);
@@ -323,15 +324,18 @@ void cluster_run(const struct cluster_wish *wish, const struct faults_list *faul
     s.wire = wire_new(s.w, s.n, sim_server_take, s.server);
     s.agents = agents_new(s.w, s.machines, s.wire, s.n, wish->slots);
     s.users = users_new(s.w, s.wire, machines_book(s.machines), &users);
-    s.check = check_new(s.w, s.users, machines_book(s.machines));
     s.hostile =
         hostile_new(s.w, s.wire, s.agents,
-                    &(struct hostile_wish){.seed = wish->seed, .actors = wish->hostile, .over_us = wish->over_us});
+                    &(struct hostile_wish){
+                        .seed = wish->seed, .actors = wish->hostile, .over_us = wish->over_us, .users = s.users});
+    s.check = check_new(s.w, s.users, machines_book(s.machines));
     life_begin(s.w, &s.operator_);
     sim_server_start(s.server);
     for (int i = 0; i < s.n; i++)
         agents_start(s.agents, i);
     plan_faults(&s, faults);
+    if (faults->n == 0)
+        check_calm(s.check);
     if (run_until(&s, wish, wish->over_us))
         let_it_end(&s, wish);
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tests/sim/hostile_priv.h"
+#include "tests/sim/users.h"
 
 #define CALL_MS 30000
 #define STORM 40 /* calls at one instant, now and then */
@@ -152,7 +153,7 @@ static void act(void *arg)
 {
     struct actor *a = arg;
     struct hostile *h = a->h;
-    size_t n = hostile_draw(h, 50) == 0 ? STORM : 1;
+    size_t n = !users_ready(h->wish.users) ? 0 : hostile_draw(h, 50) == 0 ? STORM : 1;
 
     while (n-- > 0) {
         a->calls++;

@@ -21,11 +21,13 @@
 #define HOSTILE_SAYS "hostile words" /* in all that a hostile agent writes of others' jobs */
 
 struct hostile;
+struct users;
 
 struct hostile_wish {
     uint64_t seed; /* of their chance, which is their own */
     int actors;    /* half of them agents, half users */
     int64_t over_us;
+    const struct users *users; /* who must have made their projects before the hostile begin */
 };
 
 struct hostile_sum {

@@ -561,6 +561,11 @@ int users_limit(const struct users_wish *wish)
     return wish->jobs > 50 ? wish->jobs : 50;
 }
 
+bool users_ready(const struct users *u)
+{
+    return u->projects_put == USERS_PROJECTS;
+}
+
 int users_quota(const struct users *u)
 {
     return u->wish.jobs > 60 ? u->wish.jobs / 10 : 6;

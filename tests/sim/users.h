@@ -8,6 +8,7 @@
 #ifndef MUSTER_TESTS_SIM_USERS_H
 #define MUSTER_TESTS_SIM_USERS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "tests/sim/wire.h"
@@ -47,6 +48,9 @@ int users_count(const struct users *u);
 
 /* Jobs that one user may have at once: the honest one has never more. */
 int users_limit(const struct users_wish *wish);
+
+/* Whether the projects are there. */
+bool users_ready(const struct users *u);
 
 /* Devices of project "tight", which may not borrow: a few, more where there are many jobs. */
 int users_quota(const struct users *u);
