@@ -20,10 +20,10 @@
 #include <sys/types.h>
 
 #include "base/merr.h"
+#include "server/store/spool_names.h"
 
 #define SPOOL_FILE_MAX (64 << 20)
 #define SPOOL_GENERATIONS 256
-#define SPOOL_NAME_MAX 48 /* bytes of a file's name, with its end */
 
 typedef void spool_name_fn(void *arg, const char *name);
 
@@ -79,11 +79,5 @@ void spool_drop_generation(const struct spool *s, uint64_t job, uint32_t generat
  * piece with "next_offset", if it was new. Returns 0; -EINVAL: it is malformed; another negative errno: it cannot be
  * kept now. Then nothing is appended. */
 int spool_take_piece(const struct spool *s, const json_t *piece, bool log, json_t *acks, json_t *fresh);
-
-/* Names of files. A rank or generation that is not in the name stays as it was. */
-void spool_log_name(int rank, int generation, char ret[SPOOL_NAME_MAX]);
-void spool_metrics_name(int generation, char ret[SPOOL_NAME_MAX]);
-bool spool_is_log(const char *name, int *ret_rank, int *ret_generation);
-bool spool_is_metrics(const char *name, int *ret_generation);
 
 #endif

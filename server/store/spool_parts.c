@@ -127,6 +127,48 @@ static bool is_next(const struct spool *s, uint64_t job, const char *name, int64
     return length_of(s, job, name, part - 1) == SPOOL_PART;
 }
 
+struct names { /* of one generation */
+    int generation;
+    char (*v)[SPOOL_NAME_MAX];
+    size_t n, cap;
+};
+
+static void collect(void *arg, const char *name)
+{
+    struct names *all = arg;
+    char whole[SPOOL_NAME_MAX]; /* without the number of a part */
+    int rank, generation = 0;
+    char *end;
+
+    (void)snprintf(whole, sizeof(whole), "%s", name);
+    end = strrchr(whole, '.');
+    if (end && end[1] >= '0' && end[1] <= '9')
+        *end = '\0';
+    if ((!spool_is_log(whole, &rank, &generation) && !spool_is_metrics(whole, &generation)) ||
+        generation != all->generation)
+        return;
+    if (all->n == all->cap) {
+        size_t cap = all->cap ? all->cap * 2 : 16;
+        char(*v)[SPOOL_NAME_MAX] = realloc(all->v, cap * sizeof(*v));
+
+        if (!v)
+            return; /* it stays until the job goes */
+        all->v = v;
+        all->cap = cap;
+    }
+    (void)snprintf(all->v[all->n++], SPOOL_NAME_MAX, "%s", name);
+}
+
+void spool_drop_generation(const struct spool *s, uint64_t job, uint32_t generation)
+{
+    struct names all = {.generation = (int)generation};
+
+    (void)s->ops->list(s->self, job, collect, &all);
+    for (size_t i = 0; i < all.n; i++)
+        s->ops->drop_file(s->self, job, all.v[i]);
+    free(all.v);
+}
+
 struct use { /* of a job's files, those of its oldest generation beside */
     const struct spool *s;
     uint64_t job;
