@@ -162,7 +162,7 @@ def test_training_runs_under_the_accounts_of_its_user_and_hands_its_state_over(c
     ended = cluster.wait(job, "succeeded")
     assert ended["progress"]["step"] == 24
     resumed = [e["data"] for e in cluster.events(job) if e["type"] == "note" and e["data"]["type"] == "resumed"]
-    assert [(r["step"], r["tier"]) for r in resumed] == [(12, "memory")]
+    assert [r["tier"] for r in resumed] == ["memory"] and resumed[0]["step"] in (4, 8, 12)  # the newest that was whole
 
 
 def group_file(job, name, rank=0):
