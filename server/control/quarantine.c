@@ -108,6 +108,8 @@ void quarantine_job(struct core *c, uint64_t job, const char *why)
 {
     char name[24];
 
+    if (quarantine_find_job(c, job)) /* lists meet it again and again */
+        return;
     (void)snprintf(name, sizeof(name), "j%llu", (unsigned long long)job);
     put(c, "job", name, NULL, why);
     aside_hide_job(c->store, job);

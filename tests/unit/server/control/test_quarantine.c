@@ -181,7 +181,14 @@ static void an_ended_job_that_cannot_be_read_leaves_the_list_and_is_told(void **
     }
     damage(s, JOB, "rec", "x");
     assert_string_equal(listed(s), "j3 j1 |j2");
+    damage(s, "muster:aside", "job:j2", "as it was");
     assert_string_equal(listed(s), "j3 j1 |j2");
+    {
+        char *note = stored(s, "muster:aside", "job:j2");
+
+        assert_string_equal(note, "as it was"); /* it is set aside once, however often it is met */
+        free(note);
+    }
     assert_int_equal(get(s, salvage_drop, "job:j2").status, 200);
     assert_string_equal(listed(s), "j3 j1 ");
     assert_int_equal(get(s, jobs_get, "j2").status, 404);
