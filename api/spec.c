@@ -138,7 +138,7 @@ static int read_name(const struct field *d, const json_t *v, char ret[SPEC_NAME_
     return 0;
 }
 
-static int read_names(const struct field *d, const json_t *v, struct job_spec *s, struct faults *f)
+static int read_names(const struct field *d, const json_t *v, struct spec_names *ret, struct faults *f)
 {
     size_t before = f->n + f->more;
 
@@ -146,13 +146,13 @@ static int read_names(const struct field *d, const json_t *v, struct job_spec *s
         faults_add(f, d->path, "want an array of at most %d names", SPEC_CLASSES_MAX);
         return -EINVAL;
     }
-    s->devices.n_classes = json_array_size(v);
-    for (size_t i = 0; i < s->devices.n_classes; i++) {
+    ret->n = json_array_size(v);
+    for (size_t i = 0; i < ret->n; i++) {
         char pointer[64];
         struct field one = {.path = pointer};
 
         (void)snprintf(pointer, sizeof(pointer), "%s/%zu", d->path, i);
-        (void)read_name(&one, json_array_get(v, i), s->devices.classes[i], f);
+        (void)read_name(&one, json_array_get(v, i), ret->v[i], f);
     }
     return f->n + f->more > before ? -EINVAL : 0;
 }
@@ -390,7 +390,7 @@ int spec_read_field(const struct field *d, const json_t *v, struct job_spec *s, 
     case FIELD_TEXT:
         return read_text(d, v, (char **)at, f);
     case FIELD_NAMES:
-        return read_names(d, v, s, f);
+        return read_names(d, v, (void *)at, f);
     case FIELD_COUNTS:
         return read_counts(d, v, (void *)at, f);
     case FIELD_ARGV:

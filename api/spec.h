@@ -66,10 +66,12 @@ struct job_spec {
     enum job_kind kind;
 
     struct {
-        int min, max;                                  /* default 1, 1 (max: min) */
-        char classes[SPEC_CLASSES_MAX][SPEC_NAME_MAX]; /* none: any class */
-        size_t n_classes;
-        bool hetero_ok; /* it may mix classes and move between them */
+        int min, max; /* default 1, 1 (max: min) */
+        struct spec_names {
+            char v[SPEC_CLASSES_MAX][SPEC_NAME_MAX];
+            size_t n;
+        } classes, exclude; /* none: any class; nodes that it never runs on */
+        bool hetero_ok;     /* it may mix classes and move between them */
     } devices;
 
     struct {

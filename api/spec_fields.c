@@ -63,6 +63,8 @@ const struct field spec_fields[] = {
      .help = "most devices it is given"},
     {"/devices/classes", FIELD_NAMES, SCOPE_ALL, AT(devices.classes), .def = "[]",
      .help = "device classes it may run on; none: any"},
+    {"/devices/exclude", FIELD_NAMES, SCOPE_ALL, AT(devices.exclude), .def = "[]",
+     .help = "nodes that it never runs on"},
     {"/devices/hetero_ok", FIELD_BOOL, SCOPE_ALL, AT(devices.hetero_ok), .def = "true",
      .help = "it may run on devices of two classes at a time and go on on others; false: all its devices are of one "
              "class, that which it began on"},

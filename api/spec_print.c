@@ -71,12 +71,12 @@ static json_t *env_json(char *const *env)
     return all;
 }
 
-static json_t *names_json(const struct job_spec *s)
+static json_t *names_json(const struct spec_names *names)
 {
     json_t *all = json_array();
 
-    for (size_t i = 0; i < s->devices.n_classes; i++)
-        (void)json_array_append_new(all, json_string(s->devices.classes[i]));
+    for (size_t i = 0; i < names->n; i++)
+        (void)json_array_append_new(all, json_string(names->v[i]));
     return all;
 }
 
@@ -122,7 +122,7 @@ static json_t *value_json(const struct field *d, const struct job_spec *s, bool 
         *ret_none = !*(char *const *)at;
         return *ret_none ? NULL : json_string(*(char *const *)at);
     case FIELD_NAMES:
-        return names_json(s);
+        return names_json((const void *)at);
     case FIELD_COUNTS:
         return counts_json((const void *)at);
     case FIELD_ARGV:

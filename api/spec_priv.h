@@ -32,7 +32,7 @@ enum field_type {
     FIELD_WORD,   /* char[16], one of words */
     FIELD_TEXT,   /* char *, NULL when not given */
     FIELD_FIXED,  /* not kept: the only value is words[0] */
-    FIELD_NAMES,  /* devices.classes */
+    FIELD_NAMES,  /* struct spec_names */
     FIELD_COUNTS, /* struct spec_counts */
     FIELD_ARGV,
     FIELD_ENV,

@@ -31,8 +31,8 @@ bench-api: $(BUILD)/bin/musterd $(BUILD)/bin/muster-agent
 
 # --- those with a script: it starts programs, and others beside them --------------------------------------------------
 
-.PHONY: bench-train bench-checkpoint bench-longsft bench-elastic
-bench: bench-train bench-checkpoint bench-longsft bench-elastic
+.PHONY: bench-train bench-checkpoint bench-longsft bench-elastic bench-lost-node
+bench: bench-train bench-checkpoint bench-longsft bench-elastic bench-lost-node
 
 # Real ranks, started as an agent does, and PyTorch beside them (tests/bench/train/bench.py --help).
 bench-train: $(BUILD)/bench/train-matrix $(BUILD)/bin/muster-train
@@ -45,6 +45,10 @@ bench-checkpoint: $(BUILD)/bench/checkpoint-measure $(PROGRAMS)
 # Short and long documents under several policies (tests/bench/longsft/bench.py --help).
 bench-longsft: $(BUILD)/bin/muster-train
 	@MUSTER_BUILD=$(BUILD) $(PYTHON) tests/bench/longsft/bench.py $(BENCH_FLAGS)
+
+# How soon a job goes on after one of its nodes is lost.
+bench-lost-node: all
+	@MUSTER_BUILD=$(BUILD) $(PYTHON) tests/bench/lost_node.py $(BENCH_FLAGS)
 
 # How long a job stands still when its devices change.
 bench-elastic: all

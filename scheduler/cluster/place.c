@@ -29,6 +29,8 @@ struct board {
     bool strict;                /* the first that finds no room ends it */
     bool slow[RATES_TYPES_MAX]; /* there are slow devices of the type */
     bool take_slow;             /* they may be taken */
+    uint8_t *shun;              /* scratch: nodes that the job at hand avoids: 1 where it can, 2 in any case */
+    bool avoids;                /* there are such */
     bool held_off;              /* what is kept for urgent jobs is not for the job at hand */
 };
 
@@ -38,6 +40,7 @@ static void board_clear(struct board *b)
     free(b->leaf_free);
     free(b->leaf_whole);
     free(b->own);
+    free(b->shun);
     free(b->multi);
     free(b->taken);
     free(b->taken_n);
@@ -57,10 +60,11 @@ static int board_init(struct board *b, struct round *r)
     b->leaf_free = calloc(leaves, sizeof(*b->leaf_free));
     b->leaf_whole = calloc(leaves, sizeof(*b->leaf_whole));
     b->own = calloc(n + 1, sizeof(*b->own));
+    b->shun = calloc(n + 1, sizeof(*b->shun));
     b->multi = calloc(n + 1, sizeof(*b->multi));
     b->taken = calloc(n + 1, sizeof(*b->taken));
     b->taken_n = calloc(n + 1, sizeof(*b->taken_n));
-    if (!b->nodes || !b->leaf_free || !b->leaf_whole || !b->own || !b->multi || !b->taken || !b->taken_n) {
+    if (!b->nodes || !b->leaf_free || !b->leaf_whole || !b->own || !b->shun || !b->multi || !b->taken || !b->taken_n) {
         board_clear(b);
         return -ENOMEM;
     }
@@ -99,13 +103,13 @@ static void give_back(struct board *b, uint32_t node, int32_t n)
 /* Devices of a node that the job at hand may take. */
 static int32_t room_on(const struct board *b, uint32_t node)
 {
-    return b->r->node_free[node] - (b->held_off ? b->r->kept[node] : 0);
+    return b->shun[node] == 2 ? 0 : b->r->node_free[node] - (b->held_off ? b->r->kept[node] : 0);
 }
 
-/* Whether the node is left out because it is slow. */
+/* Whether the node is left out because it is slow, or the job has failed there. */
 static bool shunned(const struct board *b, uint32_t node)
 {
-    return !b->take_slow && b->r->in->nodes[node].slow_milli > 0;
+    return !b->take_slow && (b->shun[node] || b->r->in->nodes[node].slow_milli > 0);
 }
 
 /* The best node for n devices side by side; -1: none. */
@@ -250,7 +254,7 @@ static bool place_part(struct board *b, int type, int32_t n)
     size_t before = b->n_taken;
     bool good = false;
 
-    for (int turns = 1; turns <= (b->slow[type] ? 2 : 1) && !good; turns++) {
+    for (int turns = 1; turns <= (b->slow[type] || b->avoids ? 2 : 1) && !good; turns++) {
         good = take_by_rule(b, type, n, turns);
         if (!good)
             give_back_from(b, before);
@@ -310,6 +314,13 @@ static void unplace(struct board *b, struct rjob *j)
     j->placed = false;
 }
 
+static void mark_avoided(struct board *b, const struct sched_job *job, bool on)
+{
+    for (size_t i = 0; i < job->n_avoid; i++)
+        b->shun[job->avoid[i]] = !on ? 0 : i < job->n_barred ? 2 : 1;
+    b->avoids = on && job->n_avoid > 0;
+}
+
 /* 1 when the job got its nodes, 0 when they do not exist, -ENOMEM. */
 static int place_job(struct board *b, struct rjob *j)
 {
@@ -321,11 +332,13 @@ static int place_job(struct board *b, struct rjob *j)
         b->r->kept && !j->urgent && (b->r->in->config.mode == SCHED_FAST || (j->job->fixed && j->current == NONE));
     for (size_t i = 0; i < j->job->n_places; i++)
         b->own[j->job->places[i].node] = true;
+    mark_avoided(b, j->job, true);
     for (int k = 0; good && k < 2; k++)
         if (s.type[k] >= 0)
             good = place_part(b, s.type[k], s.n[k]);
     for (size_t i = 0; i < j->job->n_places; i++)
         b->own[j->job->places[i].node] = false;
+    mark_avoided(b, j->job, false);
     b->held_off = false;
     if (!good)
         give_back_from(b, 0);
@@ -336,7 +349,7 @@ static int place_job(struct board *b, struct rjob *j)
 
 static bool may_move(const struct rjob *j)
 {
-    return j->placed && j->place_n == 1 && !j->pinned && !j->job->fixed;
+    return j->placed && j->place_n == 1 && !j->pinned && !j->job->fixed && j->job->n_avoid == 0;
 }
 
 /* Move one small job so that j fits beside the rest of a node. 1: it fits now. */

@@ -19,6 +19,9 @@ static int check_job(const struct sched_input *in, const struct sched_job *j, in
         return merr_set(err, -EINVAL, "job %llu: want an id, a tenant that is there and 1 <= min <= max", id);
     if (!j->profile || j->weight_milli < 1 || j->restart_us < 0 || j->workers < 0 || j->submit_us > in->config.now_us)
         return merr_set(err, -EINVAL, "job %llu: want a profile, a weight and times that are not ahead", id);
+    for (size_t i = 0; i < j->n_avoid; i++)
+        if (j->avoid[i] >= in->n_nodes || j->n_barred > j->n_avoid)
+            return merr_set(err, -EINVAL, "job %llu: it avoids a node that is not there", id);
     for (size_t p = 0; p < j->n_places; p++) {
         if (j->places[p].node >= in->n_nodes || j->places[p].devices < 1 ||
             (p > 0 && j->places[p].node <= j->places[p - 1].node))

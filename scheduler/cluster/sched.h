@@ -86,6 +86,8 @@ struct sched_job {
     const struct rates_profile *profile; /* borrowed */
     const struct sched_place *places;    /* borrowed: where it runs now, by node */
     size_t n_places;
+    const uint32_t *avoid; /* borrowed: nodes that it is not given: the first n_barred of them never, the others only */
+    size_t n_avoid, n_barred; /* where there is no other way */
 };
 
 struct sched_config {

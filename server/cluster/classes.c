@@ -27,9 +27,9 @@ bool classes_of_spec(const struct classes *k, const struct job_spec *spec, uint6
 {
     bool all = true;
 
-    *ret = spec->devices.n_classes ? 0 : CLASSES_ANY;
-    for (size_t i = 0; i < spec->devices.n_classes; i++) {
-        uint8_t bit = classes_find(k, spec->devices.classes[i]);
+    *ret = spec->devices.classes.n ? 0 : CLASSES_ANY;
+    for (size_t i = 0; i < spec->devices.classes.n; i++) {
+        uint8_t bit = classes_find(k, spec->devices.classes.v[i]);
 
         all = all && bit < CLASSES_MAX;
         if (bit < CLASSES_MAX)

@@ -238,20 +238,27 @@ static int64_t back_off_us(const struct job *j)
     return (s > BACK_OFF_MAX_S ? BACK_OFF_MAX_S : s) * 1000000;
 }
 
+int job_nodes_lost(const struct job *j, int64_t now_us)
+{
+    return now_us - j->changed_us < JOB_SOON_US ? j->nodes_lost + 1 : 0;
+}
+
 static int fault(const struct job *j, const struct job_cause *cause, int64_t now_us, struct change *c, struct merr *err)
 {
     bool user = cause->class_ == JOB_CLASS_USER, node = cause->class_ == JOB_CLASS_NODE, again;
+    int lost = cause->lost_node ? job_nodes_lost(j, now_us) : j->nodes_lost;
 
     if (!j->live || j->intent == JOB_CANCEL || j->state == JOB_RECOVERING)
         return no_fit(j, err, "failed by a rank");
     again = user ? j->restarts_user < j->retry_user : j->restarts_system + j->restarts_node < j->retry_max;
+    again = again && lost < JOB_NODES_LOST_MAX;
     c->to = JOB_RECOVERING;
     c->intent = again || j->intent == JOB_SUSPEND || j->intent == JOB_REQUEUE ? j->intent : JOB_FAIL;
     if (c->intent == JOB_RESCALE)
         c->intent = JOB_GO_ON;
     c->code = "rank-failed";
     c->class_ = cause->class_;
-    c->data = json_pack("{s:O, s:I, s:i, s:i, s:i}", "outcome", cause->outcome, "retry_us",
+    c->data = json_pack("{s:O, s:i, s:I, s:i, s:i, s:i}", "outcome", cause->outcome, "nodes_lost", lost, "retry_us",
                         (json_int_t)(now_us + back_off_us(j)), "restarts_user", j->restarts_user + (again && user),
                         "restarts_node", j->restarts_node + (again && node), "restarts_system",
                         j->restarts_system + (again && !user && !node));
@@ -544,6 +551,7 @@ static void apply_data(struct job *j, const json_t *data)
     read_int(data, "priority", &j->priority);
     read_int(data, "min", &j->min);
     read_int(data, "max", &j->max);
+    read_int(data, "nodes_lost", &j->nodes_lost);
     read_int(data, "restarts_user", &j->restarts_user);
     read_int(data, "restarts_system", &j->restarts_system);
     read_int(data, "restarts_node", &j->restarts_node);
@@ -568,6 +576,7 @@ static void count_run(struct job *j, bool live, bool moved, int64_t at_us)
         if (at_us > j->changed_us)
             j->device_us += (int64_t)j->n_places * (at_us - j->changed_us);
         j->rescales += j->intent == JOB_RESCALE;
+        j->nodes_lost = at_us - j->changed_us < JOB_SOON_US ? j->nodes_lost : 0;
         j->waiting_us = at_us;
     }
     if (moved || j->live != live)
@@ -631,7 +640,7 @@ json_t *job_record(const struct job *j)
         "{s:I, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:b, s:I, s:I, s:i, s:i, s:i, s:I, s:I, s:I, "
         "s:I, "
         "s:o, s:o, s:i, s:O?, s:s, s:s?, s:O?, s:O?, s:O?, s:I, s:I, s:I, s:i, s:s, s:O*, s:f, s:I, s:b, "
-        "s:o*, s:I, s:O*, s:s*, s:I}",
+        "s:o*, s:I, s:O*, s:s*, s:I, s:i}",
         "id", (json_int_t)j->id, "name", j->name, "project", j->project, "user", j->user, "kind",
         j->kind == JOB_TRAIN ? "train" : "command", "priority", j->priority, "min", j->min, "max", j->max, "retry_max",
         j->retry_max, "retry_user", j->retry_user, "state", state_name[j->state], "intent", intent_name[j->intent],
@@ -645,7 +654,7 @@ json_t *job_record(const struct job *j)
         (json_int_t)j->device_us, "rescales", j->rescales, "home", j->home, "plan", j->plan, "step_ms", j->step_ms,
         "drain_by_us", (json_int_t)j->drain_by_us, "moves", j->moves, "holders", holders_json(j), "assigned",
         (json_int_t)j->assigned, "labels", j->labels, "unix_user", *j->unix_user ? j->unix_user : NULL, "shipped",
-        (json_int_t)j->shipped);
+        (json_int_t)j->shipped, "nodes_lost", j->nodes_lost);
 }
 
 static int read_holders(const json_t *list, struct job *j)

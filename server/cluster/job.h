@@ -22,6 +22,8 @@
 #include "scheduler/plan/layout.h"
 
 #define JOB_NODE_MAX 64
+#define JOB_SOON_US INT64_C(600000000) /* a node that is lost so soon after a run began may be lost by what it does */
+#define JOB_NODES_LOST_MAX 3           /* such runs in a row: the job is not started again */
 
 enum job_state {
     JOB_QUEUED,
@@ -78,6 +80,7 @@ struct job {
     uint32_t generation; /* of the newest assignment; 0: none yet */
     uint64_t version;    /* state events so far, the submit's included */
     int restarts_user, restarts_system, restarts_node;
+    int nodes_lost;                                /* runs in a row in which a node was lost soon after they began */
     int64_t submitted_us, started_us, finished_us; /* wall; 0: not yet */
     int64_t retry_us;                              /* wall: not assigned before it */
     int64_t waiting_us;                            /* wall: when it last began to have no devices */
@@ -131,8 +134,12 @@ struct job_cause {
     json_t *outcome; /* borrowed */
     json_t *plan;    /* borrowed; NULL: none */
     bool all_done;
+    bool lost_node; /* of CAUSE_FAULT: the node of the rank is gone, for whatever reason */
     int priority, min, max;
 };
+
+/* Runs in a row in which a node was lost soon after they began, were one lost now. */
+int job_nodes_lost(const struct job *j, int64_t now_us);
 
 /* A queued job from a checked spec. */
 void job_init(struct job *j, uint64_t id, const struct job_spec *spec, const char *user, int64_t now_us);

@@ -56,7 +56,7 @@ static void lose_vanished(struct core *c, const struct node *n, const uint64_t *
         struct entry *e = table_find(&c->jobs, jobs[i]);
 
         if (e && e->job.live)
-            contact_lose_run(c, e, n->name, "its node does not offer its device any more");
+            contact_lose_run(c, e, n->name, "its node does not offer its device any more", false);
     }
 }
 

@@ -42,10 +42,11 @@ static bool run_listed(const struct report *r, const struct job *j)
     return false;
 }
 
-void contact_lose_run(struct core *c, struct entry *e, const char *node, const char *why)
+void contact_lose_run(struct core *c, struct entry *e, const char *node, const char *why, bool node_gone)
 {
     int first = -1;
 
+    e->run.lost_node = node_gone;
     for (size_t i = 0; i < e->job.n_places; i++) {
         if (strcmp(e->job.places[i].node, node) != 0 || e->run.ranks[i].phase == RANK_EXITED)
             continue;
@@ -91,7 +92,8 @@ void contact_lose_unlisted(struct core *c, struct node *n, const struct report *
 
         if (e && part_on(c, e, n) == PART_THERE && !run_listed(r, &e->job))
             contact_lose_run(c, e, n->name,
-                             rebooted ? "its node was started again" : "its node's agent does not know it any more");
+                             rebooted ? "its node was started again" : "its node's agent does not know it any more",
+                             rebooted);
     }
 }
 
@@ -102,7 +104,7 @@ void contact_end_unstarted(struct core *c, struct node *n, const struct report *
 
         if (e && e->job.live && (e->run.force_stop || strcmp(job_order(&e->job), "stop") == 0) &&
             e->run.ranks[n->slots[k].rank].phase == RANK_NONE && !run_listed(r, &e->job))
-            contact_lose_run(c, e, n->name, "it was to stop before it was started");
+            contact_lose_run(c, e, n->name, "it was to stop before it was started", false);
     }
 }
 
@@ -201,7 +203,7 @@ static void lose_suspects(struct core *c, struct node *n)
             become_unknown(c, n, "other ranks of a run have lost it");
         (void)snprintf(why, sizeof(why), "its node is lost: other ranks lost it, and it has been silent for %.1f s",
                        (double)silence_us(c, n) / 1e6);
-        contact_lose_run(c, e, n->name, why);
+        contact_lose_run(c, e, n->name, why, true);
     }
 }
 
@@ -218,7 +220,7 @@ static void lose_node(struct core *c, struct node *n)
         struct entry *e = table_at(&c->jobs, i);
 
         if (e && part_on(c, e, n) != PART_NONE)
-            contact_lose_run(c, e, n->name, "contact with its node is lost");
+            contact_lose_run(c, e, n->name, "contact with its node is lost", true);
     }
 }
 

@@ -18,8 +18,8 @@ struct core;
 /* A word came from the node's agent. */
 void contact_see(struct core *c, struct node *n);
 
-/* Ranks of a live run that ran on this node are gone, and why. */
-void contact_lose_run(struct core *c, struct entry *e, const char *node, const char *why);
+/* Ranks of a live run that ran on this node are gone, and why; node_gone: with all else there. */
+void contact_lose_run(struct core *c, struct entry *e, const char *node, const char *why, bool node_gone);
 
 /* So are those of all runs that its agent does not list. */
 void contact_lose_unlisted(struct core *c, struct node *n, const struct report *r, bool rebooted);

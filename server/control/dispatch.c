@@ -359,7 +359,8 @@ bool dispatch_can_run(struct core *c, const struct entry *e, char *ret_why, size
     for (size_t i = 0; i < c->cluster.n_nodes; i++)
         for (size_t k = 0; c->cluster.nodes[i]->contact != NODE_LOST && k < c->cluster.nodes[i]->n_slots; k++) {
             all++;
-            total += classes >> c->cluster.nodes[i]->slots[k].class_ & 1;
+            total +=
+                (classes >> c->cluster.nodes[i]->slots[k].class_ & 1) && !entry_excludes(e, c->cluster.nodes[i]->name);
         }
     if (most < least) {
         (void)snprintf(ret_why, size,
@@ -392,7 +393,9 @@ bool dispatch_can_run(struct core *c, const struct entry *e, char *ret_why, size
                            least, total, how);
         else
             (void)snprintf(ret_why, size, "takes at least %d devices, and this cluster has %d%s", least, total,
-                           total == all ? "" : " of its classes");
+                           total == all ? ""
+                           : e->exclude ? " of its classes on the nodes that it does not exclude"
+                                        : " of its classes");
         return false;
     }
     return true;

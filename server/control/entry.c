@@ -30,6 +30,14 @@ struct entry *entry_new(const struct classes *k, const struct job_spec *spec)
     e->hetero_ok = spec->devices.hetero_ok;
     e->memory_mib = spec->resources.memory_mib;
     e->cpus = spec->resources.cpus;
+    if (spec->devices.exclude.n > 0) {
+        e->exclude = malloc(sizeof(*e->exclude));
+        if (!e->exclude) {
+            entry_free(e);
+            return NULL;
+        }
+        *e->exclude = spec->devices.exclude;
+    }
     entry_set_classes(e, k, spec);
     return e;
 }
@@ -59,6 +67,7 @@ void entry_free(struct entry *e)
     }
     free(e->run.keys);
     job_clear(&e->job);
+    free(e->exclude);
     free(e->spec_text);
     free(e->refusal);
     stalls_free(e->run.stalls);
@@ -67,6 +76,14 @@ void entry_free(struct entry *e)
     free(e->notes.v);
     free(e->target);
     free(e);
+}
+
+bool entry_excludes(const struct entry *e, const char *node)
+{
+    for (size_t i = 0; e->exclude && i < e->exclude->n; i++)
+        if (strcmp(e->exclude->v[i], node) == 0)
+            return true;
+    return false;
 }
 
 void entry_target_clear(struct entry *e)

@@ -51,6 +51,7 @@ struct entry_run {         /* of a live job */
     bool save, force_stop;
     bool trouble;              /* a file of it is not read, and that was told */
     bool hung;                 /* a rank was found to stand still: it cannot obey, and is not waited for */
+    bool lost_node;            /* the rank that failed first went with its node */
     bool gave_up;              /* a rank has ended because it lost another, or was told to by its mates */
     bool wants_folders;        /* it is new: its folders are to be made before the nodes hear of it */
     bool measure_links;        /* it shall tell how fast its nodes reach each other */
@@ -81,13 +82,14 @@ struct entry {
     uint64_t stored_version;      /* in the store; 0: not there yet */
     uint64_t key_hash, body_hash; /* of its submit's Idempotency-Key and body; 0: none */
 
-    char *spec_text;      /* owned */
-    char *refusal;        /* owned: why this musterd does not take the spec; NULL: it does */
-    uint64_t classes;     /* mask of those that its spec names */
-    bool classes_missing; /* its spec names some that no node has had */
-    int memory_mib;       /* that it wants for each rank, and */
-    double cpus;          /* processors; 0: the share of a device */
-    bool hetero_ok;       /* its spec lets it mix classes and move between them */
+    char *spec_text;            /* owned */
+    char *refusal;              /* owned: why this musterd does not take the spec; NULL: it does */
+    uint64_t classes;           /* mask of those that its spec names */
+    bool classes_missing;       /* its spec names some that no node has had */
+    int memory_mib;             /* that it wants for each rank, and */
+    double cpus;                /* processors; 0: the share of a device */
+    struct spec_names *exclude; /* owned: nodes that it never runs on; NULL: none */
+    bool hetero_ok;             /* its spec lets it mix classes and move between them */
     int grace_s;
     int steps; /* of a train job */
 
@@ -112,6 +114,9 @@ void entry_free(struct entry *e);
 
 /* The spec, read again; new. NULL: no memory, or this musterd does not take it. */
 struct job_spec *entry_spec(const struct entry *e);
+
+/* Whether its spec keeps it off the node. */
+bool entry_excludes(const struct entry *e, const char *node);
 
 /* It is to get no devices any more. */
 void entry_target_clear(struct entry *e);

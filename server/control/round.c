@@ -37,6 +37,7 @@ struct round_own {
     struct sched_place *places;
     size_t n_places;
     struct count *counts;
+    uint32_t **avoid;          /* by job: nodes that it is not given */
     struct profile **profiles; /* n of them, one a job at most */
     size_t n_profiles;
     struct ceilings *ceilings;
@@ -73,6 +74,9 @@ void round_clear(struct round *r)
     free(o->places);
     free(o->counts);
     free(o->profiles);
+    for (size_t i = 0; o->avoid && i < r->in.n_jobs; i++)
+        free(o->avoid[i]);
+    free(o->avoid);
     ceilings_free(o->ceilings);
     free(o);
     *r = (struct round){.n_types = 0};
@@ -387,6 +391,35 @@ static void count_leaving(const struct core *c, struct round *r, const struct jo
         r->own->tenants[tenant_of(c, j)].leaving += held - shown;
 }
 
+static size_t add_rows(const struct core *c, const char *name, uint32_t *rows, size_t n)
+{
+    const struct node *node = cluster_node(&c->cluster, name);
+
+    for (size_t i = 0; node && i < node->n_rows; i++)
+        rows[n++] = (uint32_t)(node->row + i);
+    return n;
+}
+
+/* Nodes that its spec excludes; and the one on which its last run failed first, where others fit. */
+static int set_avoided(const struct core *c, struct round *r, const struct entry *e, struct sched_job *s)
+{
+    const char *failed =
+        e->job.state == JOB_RECOVERING ? json_string_value(json_object_get(e->job.outcome, "node")) : NULL;
+    size_t names = (e->exclude ? e->exclude->n : 0) + (failed != NULL);
+    uint32_t *rows = names > 0 ? calloc(names * 2 * r->n_types + 1, sizeof(*rows)) : NULL;
+
+    if (names == 0)
+        return 0;
+    if (!rows)
+        return -ENOMEM;
+    for (size_t i = 0; e->exclude && i < e->exclude->n; i++)
+        if (i == 0 || strcmp(e->exclude->v[i], e->exclude->v[i - 1]) != 0)
+            s->n_barred = add_rows(c, e->exclude->v[i], rows, s->n_barred);
+    s->n_avoid = failed && !entry_excludes(e, failed) ? add_rows(c, failed, rows, s->n_barred) : s->n_barred;
+    s->avoid = r->own->avoid[r->in.n_jobs] = rows;
+    return 0;
+}
+
 /* places: from first on; none when it waits. */
 static int show_job(struct core *c, struct round *r, struct entry *e, size_t first)
 {
@@ -412,8 +445,11 @@ static int show_job(struct core *c, struct round *r, struct entry *e, size_t fir
     s->profile = profile_of(c, r, e);
     s->places = n > 0 ? r->own->places + first : NULL;
     s->n_places = n;
-    if (!s->profile)
+    if (!s->profile || set_avoided(c, r, e, s) < 0) {
+        free(r->own->avoid[r->in.n_jobs]);
+        r->own->avoid[r->in.n_jobs] = NULL;
         return -ENOMEM;
+    }
     set_types(c, r, e, s);
     if (runs)
         s->attained_us += (now - s->changed_us) * (int64_t)j->n_places;
@@ -578,6 +614,7 @@ static struct round_own *own_new(const struct core *c)
     o->jobs = calloc(c->jobs.n + 1, sizeof(*o->jobs));
     o->places = calloc(places, sizeof(*o->places));
     o->profiles = calloc(c->jobs.n + 1, sizeof(struct profile *));
+    o->avoid = calloc(c->jobs.n + 1, sizeof(uint32_t *));
     for (int t = 0; t < RATES_TYPES_MAX; t++)
         o->cpu[t] = true;
     return o;
@@ -596,7 +633,7 @@ int round_init(struct core *c, enum sched_mode mode, struct round *r)
     r->in.config.spread = true;
     memcpy(r->in.prices, c->dispatch.prices, sizeof(r->in.prices));
     if (scratch && o && o->rows && o->counts && o->nodes && o->tenants && o->entries && o->jobs && o->places &&
-        o->profiles) {
+        o->profiles && o->avoid) {
         number_types(c, r);
         number_rows(c, r);
         fill_tenants(c, r);

@@ -49,17 +49,27 @@ void runs_fault(struct core *c, struct entry *e, int rank, enum job_class class_
     assert((size_t)rank < e->job.n_places);
     if (e->run.fault_message[0])
         message = e->run.fault_message;
-    (void)snprintf(text, sizeof(text), "rank %d on %s: %s", rank, e->job.places[rank].node, message);
+    if (e->run.lost_node && job_nodes_lost(&e->job, c->now.wall_us) >= JOB_NODES_LOST_MAX)
+        (void)snprintf(text, sizeof(text),
+                       "%d runs of this job in a row lost a node within %d minutes of their start, the last one %s; it "
+                       "is not started again, so that it takes no more nodes with it",
+                       JOB_NODES_LOST_MAX, (int)(JOB_SOON_US / 60000000), e->job.places[rank].node);
+    else
+        (void)snprintf(text, sizeof(text), "rank %d on %s: %s", rank, e->job.places[rank].node, message);
     outcome = json_pack("{s:s, s:s, s:i, s:s, s:o, s:i, s:s?, s:O?}", "class", job_class_name(class_), "message", text,
                         "rank", rank, "node", e->job.places[rank].node, "exit_code",
                         r->phase != RANK_EXITED || r->exit.status < 0 ? json_null() : json_integer(r->exit.status),
                         "signal", r->exit.signal, "cause", exit_cause_names[r->exit.cause], "log_tail", log_tail);
     if (!outcome)
         outcome = json_pack("{s:s, s:s}", "class", job_class_name(class_), "message", "a rank failed");
-    (void)change_job(
-        c, e,
-        &(struct job_cause){.kind = CAUSE_FAULT, .actor = actor, .text = text, .class_ = class_, .outcome = outcome},
-        &err);
+    (void)change_job(c, e,
+                     &(struct job_cause){.kind = CAUSE_FAULT,
+                                         .actor = actor,
+                                         .text = text,
+                                         .class_ = class_,
+                                         .outcome = outcome,
+                                         .lost_node = e->run.lost_node},
+                     &err);
     json_decref(outcome);
 }
 

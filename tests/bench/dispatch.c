@@ -232,7 +232,7 @@ static void start_server(void)
     b.stats = stats_new();
     (void)snprintf(path, sizeof(path), "%s/spool", b.dir);
     if (store_open(&b.backend, &(struct store_cfg){.force = true, .lease_s = STORE_LEASE_S}, &b.store, &err) < 0 ||
-        spool_disk_open(path, b.dir, &b.spool, &b.cfg.spool, &err) < 0 ||
+        spool_disk_open(&(struct spool_disk_cfg){.jobs = b.dir}, &b.spool, &b.cfg.spool, &err) < 0 ||
         turn_new(&b.cfg, b.store, b.stats, &b.core, &err) < 0)
         die("the server", err.text);
 }

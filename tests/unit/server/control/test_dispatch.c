@@ -313,6 +313,104 @@ static void runs_have_ports_of_their_own_and_give_them_back(void **state)
     }
 }
 
+static void fail_on(struct scene *s, uint64_t job)
+{
+    struct entry *e = scene_entry(s, job);
+    char node[JOB_NODE_MAX];
+
+    scene_report_all(s, job, "running", 0);
+    memcpy(node, e->job.places[0].node, sizeof(node));
+    assert_int_equal(
+        scene_report(s, node, json_pack("[o]", scene_run_of(e, e->job.generation, node, "exited", EXIT_NODE)), NULL)
+            .status,
+        200);
+}
+
+/* The node of the job's next run, once it has begun. */
+static const char *next_node(struct scene *s, uint64_t job, uint32_t generation)
+{
+    for (int i = 0; i < 90 && scene_entry(s, job)->job.generation < generation; i++) {
+        for (size_t k = 0; k < s->core->cluster.n_nodes; k++)
+            if (s->core->cluster.nodes[k]->contact != NODE_LOST)
+                (void)scene_report(s, s->core->cluster.nodes[k]->name, json_array(), NULL);
+        scene_wait(s, 1);
+    }
+    assert_int_equal(scene_entry(s, job)->job.generation, generation);
+    return scene_entry(s, job)->job.places[0].node;
+}
+
+static void after_a_failure_another_node_is_taken_where_one_fits(void **state)
+{
+    struct scene *s = *state;
+    uint64_t job;
+
+    assert_int_equal(scene_register(s, "n1", "a", 1), 200);
+    job = scene_submit(s, "train: {model: gpt2-tiny, data: {path: /c}}\nretry: {max: 10}\n");
+    fail_on(s, job);
+    assert_string_equal(next_node(s, job, 2), "n1"); /* there is no other */
+    assert_int_equal(scene_register(s, "n2", "a", 1), 200);
+    for (uint32_t generation = 3; generation < 7; generation++) {
+        fail_on(s, job);
+        assert_string_equal(next_node(s, job, generation), generation % 2 ? "n2" : "n1");
+    }
+}
+
+static void a_job_never_runs_on_nodes_that_it_excludes(void **state)
+{
+    static const char spec[] = "devices: {min: 1, max: 1, exclude: [n1, gone]}\ncommand: {argv: [x]}\n";
+    struct scene *s = *state;
+    uint64_t job;
+
+    assert_int_equal(scene_register(s, "n1", "a", 4), 200);
+    assert_int_equal(scene_try_submit(s, spec), 0);
+    assert_non_null(strstr(scene_refusal, "this cluster has 0 of its classes on the nodes that it does not exclude"));
+    assert_int_equal(scene_register(s, "n2", "a", 1), 200);
+    job = scene_submit(s, spec);
+    assert_string_equal(scene_entry(s, job)->job.places[0].node, "n2");
+    job = scene_submit(s, spec);
+    scene_wait(s, 2);
+    assert_int_equal(scene_entry(s, job)->job.state, JOB_QUEUED);
+    scene_restart(s);
+    assert_int_equal(scene_register(s, "n1", "a", 4), 200);
+    assert_int_equal(scene_register(s, "n2", "a", 2), 200);
+    scene_wait(s, 2);
+    assert_string_equal(scene_entry(s, job)->job.places[0].node, "n2");
+}
+
+static void a_job_after_which_nodes_are_lost_is_not_started_without_end(void **state)
+{
+    struct scene *s = *state;
+    struct scene_answer a;
+    uint64_t job;
+    char id[24], node[8];
+    size_t lost = 0;
+
+    for (int i = 0; i < 6; i++) {
+        (void)snprintf(node, sizeof(node), "n%d", i);
+        assert_int_equal(scene_register(s, node, "a", 1), 200);
+    }
+    job = scene_submit(s, "command: {argv: [x]}\nretry: {max: 100}\n");
+    scene_report_all(s, job, "running", 0);
+    for (int t = 0; t < 1200 && table_find(&s->core->jobs, job); t++) { /* its node is never heard of again */
+        for (size_t k = 0; k < s->core->cluster.n_nodes; k++) {
+            const struct node *n = s->core->cluster.nodes[k];
+
+            if (n->slots[0].job == 0 && n->contact == NODE_READY)
+                (void)scene_report(s, n->name, json_array(), NULL);
+        }
+        scene_wait(s, 1);
+    }
+    assert_null(table_find(&s->core->jobs, job));
+    for (size_t k = 0; k < s->core->cluster.n_nodes; k++)
+        lost += s->core->cluster.nodes[k]->contact == NODE_LOST;
+    assert_int_equal(lost, JOB_NODES_LOST_MAX);
+    (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)job);
+    a = scene_call(s, jobs_get, scene_request(id, NULL, NULL), NULL);
+    assert_string_equal(json_string_value(json_object_get(a.body, "state")), "failed");
+    assert_non_null(strstr(json_string_value(json_object_get(json_object_get(a.body, "outcome"), "message")),
+                           "3 runs of this job in a row lost a node within 10 minutes of their start"));
+}
+
 static void the_next_server_finds_runs_on_their_devices(void **state)
 {
     struct scene *s = *state;
@@ -551,6 +649,9 @@ int main(void)
         TEST(slots_of_a_lost_node_are_not_shown_free),
         TEST(more_jobs_than_a_round_looks_at_start_round_after_round_without_a_rest),
         TEST(runs_have_ports_of_their_own_and_give_them_back),
+        TEST(after_a_failure_another_node_is_taken_where_one_fits),
+        TEST(a_job_never_runs_on_nodes_that_it_excludes),
+        TEST(a_job_after_which_nodes_are_lost_is_not_started_without_end),
         TEST(the_next_server_finds_runs_on_their_devices),
         TEST(no_device_is_given_twice),
     };
