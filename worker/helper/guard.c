@@ -20,7 +20,8 @@
 
 #include "worker/helper/helper.h"
 
-#define LOOK_MS 20 /* between two looks whether all of a rank is gone */
+#define LOOK_MS 20   /* between two looks whether all of a rank is gone, once it has ended */
+#define REAP_MS 1000 /* before: between two looks for orphans of it that have ended */
 
 struct guard {
     const struct helper *h;
@@ -188,6 +189,7 @@ _Noreturn void guard_serve(const struct helper *h, int fd)
     static struct guard g;
     int fds[HELPER_FDS];
     struct helper_call c;
+    int end;
 
     g.h = h;
     g.wire = fd;
@@ -195,10 +197,12 @@ _Noreturn void guard_serve(const struct helper *h, int fd)
         g.order.kind != HELPER_START)
         _exit(1);
     start(&g, fds);
+    end = (int)syscall(SYS_pidfd_open, g.child, 0);
     while (!reap(&g)) {
-        struct pollfd p = {.fd = g.closed ? -1 : fd, .events = POLLIN};
+        struct pollfd p[2] = {{.fd = g.closed ? -1 : fd, .events = POLLIN},
+                              {.fd = g.ended ? -1 : end, .events = POLLIN}};
 
-        if (poll(&p, 1, LOOK_MS) > 0) {
+        if (poll(p, 2, g.ended || g.closed || end < 0 ? LOOK_MS : REAP_MS) > 0 && p[0].revents) {
             if (!helper_receive(fd, &c, fds) || c.kind != HELPER_SIGNAL)
                 g.closed = true;
             else if (!g.ended)
