@@ -212,7 +212,7 @@ static void start_server(void)
     if (io_remove_tree(b.dir, NULL) < 0 || io_mkdirs(b.dir, 0700, NULL) < 0)
         die(b.dir, "cannot be made anew");
     (void)snprintf(path, sizeof(path), "%s/redis", b.dir);
-    if (redis_start(path, NULL, &b.redis, &err) < 0)
+    if (redis_start(path, NULL, 0, &b.redis, &err) < 0)
         die("Redis", err.text);
     b.backend = redis_backend(b.redis);
     b.cfg = (struct core_cfg){.jobs_dir = b.dir,
@@ -220,6 +220,8 @@ static void start_server(void)
                               .lost_after_s = 12000,
                               .keep_ended = 1000,
                               .keep_ended_bytes = INT64_MAX,
+                              .audit_bytes = INT64_MAX,
+                              .audit_keep_s = 90 * 86400,
                               .sched = {.policy = SCHED_POLICY_MUSTER,
                                         .round_us = 60000000,
                                         .hold_us = 120000000,

@@ -130,7 +130,7 @@ static void read_all(struct core *c)
             job_clear(&job);
             free(spec);
         }
-        if (history_read_job(c->store, id, 1, 100, false, &all, &gap, NULL) == 0)
+        if (history_read_job(c->store, id, 1, 100, false, &all, &end, &gap, NULL) == 0)
             json_decref(all);
     }
     MUST(history_read_all(c->store, 0, 100, &rows, &end, NULL) == 0);
