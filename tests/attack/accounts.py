@@ -4,6 +4,7 @@ The accounts exist in a mount namespace of the test's processes alone, where /et
 nothing of the machine is changed. That takes root and the right to make mount namespaces; `missing()` says what is not
 there.
 """
+import contextlib
 import glob
 import os
 import pwd
@@ -94,3 +95,6 @@ class AccountsCluster(Cluster):
         for left in glob.glob(f"/dev/shm/muster-{USERS['muster-agent']}-*"):
             shutil.rmtree(left, ignore_errors=True)  # of runs that nobody came to forget
         shutil.rmtree(self.top, ignore_errors=True)
+        for group in glob.glob("/sys/fs/cgroup/**/muster-jobs", recursive=True):
+            with contextlib.suppress(OSError):  # another agent's ranks are there
+                os.rmdir(group)
