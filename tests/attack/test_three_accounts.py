@@ -121,6 +121,7 @@ def test_the_helper_kills_a_rank_whose_shim_is_gone(cluster, tokens):
     with open(path, encoding="ascii") as f:
         os.kill(json.load(f)["shim"], signal.SIGKILL)
     cluster.wait(job, "failed")
+    assert not glob.glob(f"/sys/fs/cgroup/**/muster-jobs/muster-{job}-*", recursive=True)
     wait_for("all of it to be gone", lambda: not subprocess.run(
         ["pgrep", "-f", "sleep 77124"], capture_output=True, text=True, check=False).stdout)
 

@@ -622,12 +622,16 @@ static int kill_marked(const struct machine_rank *r)
 
 bool machine_rank_clear(struct machine_rank *r)
 {
+    char name[256], groups[CGROUP_LIST_MAX];
     struct shim_pids pids;
 
     if (!r->child.pid && shim_read_pids(r->folder, r->rank, &pids, NULL) == 0)
         r->child = pids.rank;
     (void)proc_kill(r->child, SIGKILL);
-    if (!proc_alive(r->child) && kill_marked(r) == 0)
+    /* The name as in name_group: its folder's is that of its job and generation. */
+    (void)snprintf(name, sizeof(name), "muster-%.200s-r%d-%08x", strrchr(r->folder, '/') + 1, r->rank,
+                   (unsigned)hash_xxh3(r->h->root, strlen(r->h->root)));
+    if (!proc_alive(r->child) && kill_marked(r) == 0 && cgroup_end(cgroup_list(r->h->cgroup, name, groups)) == 0)
         return true;
     io_close(&r->shim_fd); /* it would be readable for ever */
     return false;
