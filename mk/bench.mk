@@ -17,6 +17,7 @@ $(BUILD)/bench/$(1): $(BUILD)/obj/tests/bench/$(2).o $(call libs_of,$(3))
 endef
 $(eval $(call bench_program,scheduler,scheduler,scheduler))
 $(eval $(call bench_program,sequence,sequence,scheduler))
+$(eval $(call bench_program,diagnose,diagnose,scheduler))
 $(eval $(call bench_program,compress,compress,compress))
 $(eval $(call bench_program,train-matrix,train/matrix,engine))
 $(eval $(call bench_program,checkpoint-measure,checkpoint/measure,checkpoint))
