@@ -58,7 +58,7 @@ struct assignment {
     size_t n_givers;
     bool measure_links;
     json_t *secrets; /* values by name, of those that the spec names; NULL: none. Not kept in the folder */
-    char proof[PROTOCOL_PROOF_MAX]; /* that the run is this node's, for its reports */
+    char proof[PROTOCOL_PROOF_MAX];    /* that the run is this node's, for its reports */
     char unix_user[PROTOCOL_USER_MAX]; /* the account of its ranks, where agents can have another; "": the jobs' */
 
     /* Of the node, in the folder of the run. */

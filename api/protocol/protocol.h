@@ -17,7 +17,7 @@
 #define PROTOCOL_OLDEST 1
 
 #define PROTOCOL_USER_MAX 33 /* name of a Unix account, with its NUL */
-#define PROTOCOL_JOB_MAX 64 /* bytes of a job's id with its end */
+#define PROTOCOL_JOB_MAX 64  /* bytes of a job's id with its end */
 #define PROTOCOL_NODE_MAX 64
 #define PROTOCOL_PROOF_MAX 65
 #define PROTOCOL_PATH_MAX 4096

@@ -25,7 +25,7 @@
 #include "server/store/spool.h"
 #include "server/store/store.h"
 
-#define STATE_PORTS 2000 /* of runs (ports.h) */
+#define STATE_PORTS 2000                          /* of runs (ports.h) */
 #define STATE_TURN_BYTES (STORE_BATCH_BYTES / 16) /* to be stored; a turn that has come to them takes no further call */
 
 struct audit;

@@ -171,10 +171,18 @@ static void each_phase_has_its_deadline(void **state)
         enum hang_phase phase;
         int64_t gap_us, want_s;
     } row[] = {
-        {HANG_STARTS, 0, 600},          {HANG_STARTS, 1000, 600},       {HANG_COMPUTES, 0, 600},
-        {HANG_COMPUTES, 1000, 5},       {HANG_COMPUTES, 1000000, 5},    {HANG_COMPUTES, 3000000, 15},
-        {HANG_COMPUTES, 23000000, 115}, {HANG_COMPUTES, 30000000, 120}, {HANG_COMPUTES, 90000000, 270},
-        {HANG_EVALUATES, 1000, 30},     {HANG_EVALUATES, 7000000, 35},  {HANG_SAVES, 1000, 600},
+        {HANG_STARTS, 0, 600},
+        {HANG_STARTS, 1000, 600},
+        {HANG_COMPUTES, 0, 600},
+        {HANG_COMPUTES, 1000, 5},
+        {HANG_COMPUTES, 1000000, 5},
+        {HANG_COMPUTES, 3000000, 15},
+        {HANG_COMPUTES, 23000000, 115},
+        {HANG_COMPUTES, 30000000, 120},
+        {HANG_COMPUTES, 90000000, 270},
+        {HANG_EVALUATES, 1000, 30},
+        {HANG_EVALUATES, 7000000, 35},
+        {HANG_SAVES, 1000, 600},
         {HANG_ENDS, 0, 600},
     };
 

@@ -89,8 +89,8 @@ static void a_user_lists_their_own_jobs_whatever_they_ask_for(void **state)
 static void filters_that_are_none_are_refused(void **state)
 {
     static const char *const bad[][2] = {
-        {"label", "team"},  {"label", "=x"},      {"label", "a=b,"}, {"label", "a=B"}, {"label", "a==b"},
-        {"state", "wrong"}, {"fields", "id,who"}, {"cursor", "x"},
+        {"label", "team"}, {"label", "=x"},    {"label", "a=b,"},    {"label", "a=B"},
+        {"label", "a==b"}, {"state", "wrong"}, {"fields", "id,who"}, {"cursor", "x"},
     };
     struct scene *s = *state;
 
