@@ -17,8 +17,8 @@ lint: deps-test  ## floors, banned calls, long files, layout, words, spelling, s
 	@$(PYTHON) tests/lint/rules.py $(C_FILES) $(PY_FILES) $(SH_FILES) $(MD_FILES)
 	@$(CLANG_FORMAT) --dry-run -Werror $(filter-out $(UNFORMATTED),$(C_FILES))
 	@shellcheck -x $(SH_FILES)
-	@codespell -q 3 --skip '*/node_modules/*,./tests/unit/worker/tokenizer/*,./api/web/package-lock.json,./LICENSE,./tests/fuzz/corpus/*' \
-		--ignore-words tests/lint/words.txt $$(git ls-files | grep -vE '^tests/(fuzz/corpus|unit/worker/tokenizer)/')
+	@codespell -q 3 --skip '*/node_modules/*,./tests/unit/worker/tokenizer/*,./LICENSE,./tests/fuzz/corpus/*' \
+		--ignore-words tests/lint/words.txt $$(git ls-files | grep -vE '^tests/(fuzz/corpus|unit/worker/tokenizer)/|package-lock.json')
 	@cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 --enable=warning,portability \
 		--suppressions-list=tests/lint/cppcheck.txt -j 2 -I. -D__x86_64__ $(filter %.c,$(filter-out tests/%,$(C_FILES)))
 	@echo 'lint: clean'

@@ -75,7 +75,7 @@ static void print_name(const char *name, char ret[ID_MAX - 32])
 {
     size_t n = 0;
 
-    for (; name[n] && n < ID_MAX - 33; n++)
+    for (; n < ID_MAX - 33 && name[n]; n++)
         ret[n] = name[n] > ' ' && name[n] < 127 && !strchr("/%?#", name[n]) ? name[n] : '_';
     ret[n] = '\0';
 }

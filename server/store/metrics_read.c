@@ -123,12 +123,11 @@ static void find_metrics(void *arg, const char *name)
 static int update(struct of_job *o, const struct spool *s, metrics_go_on *go_on, void *arg)
 {
     struct generations g = {.n = 0};
-    struct metrics_index now[SPOOL_GENERATIONS];
+    struct metrics_index now[SPOOL_GENERATIONS] = {{0}};
     int r = 0;
 
     (void)s->ops->list(s->self, o->job, find_metrics, &g);
     for (size_t i = 0; i < g.n; i++) {
-        now[i] = (struct metrics_index){0};
         for (size_t k = 0; k < o->n; k++)
             if (o->generation[k] == g.v[i]) {
                 now[i] = o->v[k];

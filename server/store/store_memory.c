@@ -125,8 +125,9 @@ static int check(struct store_memory *m, char *at, const char *end, struct merr 
         if (values_is(&a, "XADD")) {
             int i = 0;
 
-            while (streams[i].key && strcmp(streams[i].key, a.v[1]) != 0)
-                assert(++i < STREAMS_MAX);
+            while (i < STREAMS_MAX && streams[i].key && strcmp(streams[i].key, a.v[1]) != 0)
+                i++;
+            assert(i < STREAMS_MAX);
             if (!streams[i].key)
                 streams[i].newest = values_newest(m->values, a.v[1]);
             streams[i].key = a.v[1];

@@ -284,18 +284,17 @@ static int list_runs(const struct agent *a, struct report_run **ret, size_t *ret
     size_t n = ranks_count(a->ranks);
     struct report_run *all = calloc(n + 1, sizeof(*all));
 
-    for (size_t i = 0; all && i < n; i++) {
+    if (!all)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
         if (ranks_run_report(ranks_at(a->ranks, i), &all[i]) < 0) {
             while (i-- > 0)
                 report_run_clear(&all[i]);
             free(all);
-            all = NULL;
-            break;
+            return -ENOMEM;
         }
         (void)ship_trouble(a->ship, all[i].job, (uint64_t)all[i].generation, all[i].trouble, sizeof(all[i].trouble));
     }
-    if (!all)
-        return -ENOMEM;
     *ret = all;
     *ret_n = n;
     return 0;

@@ -398,7 +398,8 @@ static void a_call_goes_on_to_another_server_that_was_named_and_to_no_other(void
 
         assert_int_equal(start_server(&s), 0);
         for (const char *c = row[i].servers; *c; c++)
-            (void)snprintf(url + strlen(url), sizeof(url) - strlen(url), "%shttp://127.0.0.1:%d/", *url ? "," : "",
+            (void)snprintf(url + strlen(url), sizeof(url) - strlen(url), "%s%s://127.0.0.1:%d/", *url ? "," : "",
+                           "http",
                            *c == 'a'   ? a
                            : *c == 'b' ? s.port
                                        : 9);
