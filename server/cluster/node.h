@@ -14,6 +14,7 @@
 #include "scheduler/cluster/slow.h"
 #include "scheduler/plan/cost.h"
 #include "server/cluster/job.h"
+#include "server/cluster/strikes.h"
 
 #define NODE_SILENT_US INT64_C(2500000) /* two words of its agent have not come */
 
@@ -52,6 +53,8 @@ struct node {
     bool registered; /* with this musterd */
     bool changed;    /* what the store keeps of it, since it was kept last */
     bool drain;
+    bool suspected; /* it was drained for its strikes, by this musterd */
+    struct strikes strikes;
     int64_t drain_by_us;           /* monotonic: its jobs have left by then; 0: nobody said */
     int64_t seen_us, seen_wall_us; /* monotonic, wall */
     int64_t lost_wall_us;          /* since when it has been lost; 0: it is not, or was not before this musterd */

@@ -93,7 +93,8 @@ void nodes_undrain(struct core *c, struct call *call)
     actor_of(call, actor, sizeof(actor));
     learn_pardon(c, n, actor);
     if (n->drain) {
-        n->drain = false;
+        n->drain = n->suspected = false;
+        n->strikes.n = 0;
         n->drain_by_us = 0;
         change_node(c, n);
         events_note(c, 0, "", "node", 0, actor, "undrained", n->name,
