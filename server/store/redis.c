@@ -103,6 +103,7 @@ struct redis {
     int port;                    /* 0: a path */
     struct sentinel sentinels;   /* n 0: none; else they say where and which port, at each connect */
     int replicas;                /* that are to have a batch before it is acknowledged */
+    char commits_by[41];         /* the name that Redis gave commit_script; "": it does not have it */
     _Atomic bool up;
 };
 
@@ -258,25 +259,34 @@ static void resign(void *self, const char *who)
         freeReplyObject(redisCommand(r->context, "EVAL %s 0 %s", resign_script, who));
 }
 
-/* Send a batch and read the answer. NULL when the connection broke. */
-static redisReply *send_batch(redisContext *c, const struct store_batch *b)
+/* Let Redis keep the commit script, so that a batch need not bring it along. */
+static bool keep_script(struct redis *r)
 {
-    char head[256], epoch[24], number[24];
+    redisReply *reply = redisCommand(r->context, "SCRIPT LOAD %s", commit_script);
+    bool kept = reply && reply->type == REDIS_REPLY_STRING && reply->len < (long long)sizeof(r->commits_by);
+
+    (void)snprintf(r->commits_by, sizeof(r->commits_by), "%s", kept ? reply->str : "");
+    freeReplyObject(reply);
+    return kept;
+}
+
+/* Send a batch and read the answer. NULL when the connection broke. */
+static redisReply *send_batch(struct redis *r, const struct store_batch *b)
+{
+    char head[320], epoch[24], number[24];
     void *reply = NULL;
     int n;
 
+    if (!*r->commits_by && !keep_script(r))
+        return NULL;
     (void)snprintf(epoch, sizeof(epoch), "%llu", (unsigned long long)b->epoch);
     (void)snprintf(number, sizeof(number), "%llu", (unsigned long long)b->number);
-    n = snprintf(head, sizeof(head), "*%zu\r\n$4\r\nEVAL\r\n$%zu\r\n", b->n_args + 5, sizeof(commit_script) - 1);
-    if (redisAppendFormattedCommand(c, head, (size_t)n) != REDIS_OK ||
-        redisAppendFormattedCommand(c, commit_script, sizeof(commit_script) - 1) != REDIS_OK)
+    n = snprintf(head, sizeof(head), "*%zu\r\n$7\r\nEVALSHA\r\n$%zu\r\n%s\r\n$1\r\n0\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n",
+                 b->n_args + 5, strlen(r->commits_by), r->commits_by, strlen(epoch), epoch, strlen(number), number);
+    if (redisAppendFormattedCommand(r->context, head, (size_t)n) != REDIS_OK ||
+        redisAppendFormattedCommand(r->context, b->args, b->len) != REDIS_OK)
         return NULL;
-    n = snprintf(head, sizeof(head), "\r\n$1\r\n0\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n", strlen(epoch), epoch,
-                 strlen(number), number);
-    if (redisAppendFormattedCommand(c, head, (size_t)n) != REDIS_OK ||
-        redisAppendFormattedCommand(c, b->args, b->len) != REDIS_OK)
-        return NULL;
-    return redisGetReply(c, &reply) == REDIS_OK ? reply : NULL;
+    return redisGetReply(r->context, &reply) == REDIS_OK ? reply : NULL;
 }
 
 /* Wait until as many replicas as are wanted have all that this connection wrote. 0, -EAGAIN with words, -ENOTCONN. */
@@ -297,9 +307,14 @@ static int wait_for_replicas(const struct redis *r, struct merr *err)
 static int commit(void *self, const struct store_batch *b, struct merr *err)
 {
     struct redis *r = self;
-    redisReply *reply = r->context ? send_batch(r->context, b) : NULL;
+    redisReply *reply = r->context ? send_batch(r, b) : NULL;
     int status = 0;
 
+    if (reply && reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "NOSCRIPT", 8) == 0) {
+        freeReplyObject(reply); /* another Redis took over, or somebody let it forget */
+        r->commits_by[0] = '\0';
+        reply = send_batch(r, b);
+    }
     if (!reply)
         status = -ENOTCONN;
     else if (reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "FENCED", 6) == 0)

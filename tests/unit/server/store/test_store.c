@@ -571,6 +571,18 @@ static void a_key_that_is_in_the_way_is_set_aside_and_the_batch_goes_through(voi
     }
 }
 
+static void a_redis_that_forgot_our_script_is_given_it_again(void **state)
+{
+    struct store *s = of(state);
+
+    store_add_device_us(s, "p", 7);
+    DONE(home_commit(s));
+    freeReplyObject(redisCommand(homes.direct, "SCRIPT FLUSH"));
+    store_add_device_us(s, "p", 8);
+    DONE(home_commit(s));
+    assert_int_equal(store_read_device_us(s, "p"), 15);
+}
+
 /* --- batches ----------------------------------------------------------------------------------------- */
 
 static void a_batch_with_a_job_of_another_version_changes_nothing(void **state)
@@ -703,6 +715,8 @@ int main(void)
         HOMES(an_event_that_is_not_newer_changes_nothing_of_its_batch),
         {"a_key_that_is_in_the_way_is_set_aside_and_the_batch_goes_through",
          a_key_that_is_in_the_way_is_set_aside_and_the_batch_goes_through, home_in_redis, home_leave, NULL},
+        {"a_redis_that_forgot_our_script_is_given_it_again", a_redis_that_forgot_our_script_is_given_it_again,
+         home_in_redis, home_leave, NULL},
         HOMES(a_batch_with_a_job_of_another_version_changes_nothing),
         HOMES(a_job_that_is_there_is_not_made_again),
         HOMES(one_who_leads_no_more_changes_nothing),
