@@ -15,6 +15,7 @@ const struct query_parameter queries_jobs[] = {QUERY_TEXT("state"),  QUERY_TEXT(
                                                QUERY_TEXT("cursor"), QUERY_TEXT("fields"),  END};
 const struct query_parameter queries_audit[] = {
     QUERY_TEXT("user"), QUERY_TEXT("from"), QUERY_TEXT("to"), LIMIT, QUERY_NUMBER("cursor", 0, INT64_MAX), END};
+const struct query_parameter queries_job_events[] = {LIMIT, QUERY_NUMBER("cursor", 0, INT64_MAX), END};
 const struct query_parameter queries_events[] = {LIMIT, QUERY_NUMBER("cursor", 0, INT64_MAX),
                                                  QUERY_NUMBER("changes", 0, 1), END};
 const struct query_parameter queries_logs[] = {

@@ -467,7 +467,7 @@ const struct http_route routes_table[] = {
     {"POST", "/v1/jobs/{id}/suspend", ROLE_USER, on_jobs_action, 0, NULL},
     {"POST", "/v1/jobs/{id}/resume", ROLE_USER, on_jobs_action, 0, NULL},
     {"POST", "/v1/jobs/{id}/checkpoint", ROLE_USER, on_jobs_action, 0, NULL},
-    {"GET", "/v1/jobs/{id}/events", ROLE_VIEWER, on_timeline_of_job, 0, queries_events},
+    {"GET", "/v1/jobs/{id}/events", ROLE_VIEWER, on_timeline_of_job, 0, queries_job_events},
     {"GET", "/v1/jobs/{id}/logs", ROLE_VIEWER, on_jobs_logs, 0, queries_logs},
     {"GET", "/v1/jobs/{id}/metrics", ROLE_VIEWER, on_jobs_metrics, 0, queries_metrics},
     {"GET", "/v1/jobs/{id}/checkpoints", ROLE_VIEWER, on_timeline_checkpoints, 0, NULL},

@@ -42,8 +42,8 @@ void runs_release(struct core *c, const struct entry *e, const char *node)
     c->schedule_wanted = true;
 }
 
-/* Whether a suspected node may be drained: others go on, and not a large part of the cluster is suspected, for then what
- * they share is at fault. */
+/* Whether a suspected node may be drained: others go on, and not a large part of the cluster is suspected, for then
+ * what they share is at fault. */
 static bool may_drain(const struct core *c)
 {
     size_t suspected = 0, others = 0;

@@ -49,8 +49,8 @@ def test_device_time_is_the_time_that_passed(cluster, clock):
     cluster.api("PUT", "/v1/projects/lab", {})
     agent = FakeAgent(cluster, slots=("cpu",) * 2)
     agent.register()
-    job = cluster.submit(specs.command("x", devices=2, project="lab"))["id"]
     began = time.monotonic()
+    job = cluster.submit(specs.command("x", devices=2, project="lab"))["id"]
     run = run_of(agent.until(job), "running")
     agent.report([run])
 

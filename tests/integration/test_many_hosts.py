@@ -30,7 +30,7 @@ class HostCluster(Cluster):
         super().__init__(folder, slots=0, **more)
         self.hosts = hosts
         self.url = f"http://{HOSTS['head']}:{self.port}"
-        self.server_args += ["--bind", HOSTS["head"], "--insecure"]
+        self.server_args += ["--bind", HOSTS["head"], "--insecure", "--agents", "shared"]
 
     def spawn(self, name, argv):
         host = name.removeprefix("agent-")

@@ -55,8 +55,8 @@ LAYERS = {"worker/engine/comm": [
     ["carve", "family", "model", "param", "rope", "site"], ["context/", "retain/"], ["stage"],
     ["block", "gpt2", "llama"],
 ], "server/cluster": [
-    ["classes", "job", "notes", "project", "strikes"], ["catalog", "node", "pace", "roster"], ["cluster"], ["links", "shares"],
-    ["stragglers"], ["slots"], ["gpus"],
+    ["classes", "job", "notes", "project", "strikes"], ["catalog", "node", "pace", "roster"], ["cluster"],
+    ["links", "shares"], ["stragglers"], ["slots"], ["gpus"],
 ], "server/control": [
     ["agent_rights", "audit_file", "entry", "files", "moment", "queries", "readers", "sealing", "stalls",
      "standby", "waiters"],
