@@ -8,12 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/io.h"
 #include "base/log.h"
 
-#define LINE 112 /* bytes of the file: less than a sector, which a disk writes whole */
+#define LINE 112     /* bytes of the file: less than a sector, which a disk writes whole */
+#define PAUSE_MS 200 /* between two syncs: each holds up those of the store, if that is on the same disk */
 #define FORMAT "muster-watermark 1 %020llu %020llu %020llu %020llu\n"
 
 struct watermark {
@@ -56,13 +58,17 @@ static int read_mark(struct watermark *w, struct store_mark *ret, struct merr *e
 int watermark_open(const char *path, struct watermark **ret, struct store_mark *ret_mark, struct merr *err)
 {
     struct watermark *w = calloc(1, sizeof(*w));
+    pthread_condattr_t monotonic;
     int r = 0;
 
     if (!w)
         return merr_set(err, -ENOMEM, "out of memory");
     (void)snprintf(w->path, sizeof(w->path), "%s", path);
     (void)pthread_mutex_init(&w->lock, NULL);
-    (void)pthread_cond_init(&w->news, NULL);
+    (void)pthread_condattr_init(&monotonic);
+    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&w->news, &monotonic);
+    (void)pthread_condattr_destroy(&monotonic);
     w->fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
     if (w->fd < 0)
         r = merr_errno(err, -errno, "cannot open '%s'", path);
@@ -87,6 +93,7 @@ static bool write_mark(struct watermark *w, const struct store_mark *m)
 static void *keep(void *arg)
 {
     struct watermark *w = arg;
+    struct timespec until;
     bool told = false;
 
     (void)pthread_mutex_lock(&w->lock);
@@ -104,7 +111,13 @@ static void *keep(void *arg)
         if (!good && !told)
             log_warn("cannot write '%s'; until it can be written, a loss of the store might go unnoticed", w->path);
         told = !good;
+        (void)clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += PAUSE_MS * 1000000L;
+        until.tv_sec += until.tv_nsec / 1000000000L;
+        until.tv_nsec %= 1000000000L;
         (void)pthread_mutex_lock(&w->lock);
+        while (!w->closing && pthread_cond_timedwait(&w->news, &w->lock, &until) != ETIMEDOUT)
+            ;
     }
     (void)pthread_mutex_unlock(&w->lock);
     return NULL;
@@ -129,8 +142,9 @@ void watermark_note(struct watermark *w, const struct store_mark *mark)
     failed = !write_mark(w, mark); /* into the system's memory: at once, and safe from the end of this process */
     (void)pthread_mutex_lock(&w->lock);
     w->failed = failed;
+    if (!w->wanted)
+        (void)pthread_cond_signal(&w->news);
     w->wanted = true;
-    (void)pthread_cond_signal(&w->news);
     (void)pthread_mutex_unlock(&w->lock);
 }
 

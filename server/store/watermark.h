@@ -2,8 +2,8 @@
  *
  * A store that was emptied, cut off or put back is behind its watermark, and store_open() notices. The file is one line
  * of a fixed length, written after each commit; a thread of its own makes it durable, so that nobody waits for a disk:
- * after a crash of the machine it may be a few commits behind, never ahead. It lies in the folder of the jobs, which
- * servers that take over from each other share.
+ * after a crash of the machine it may be a fifth of a second behind, never ahead. It lies in the folder of the jobs,
+ * which servers that take over from each other share.
  */
 #ifndef MUSTER_SERVER_WATERMARK_H
 #define MUSTER_SERVER_WATERMARK_H
