@@ -121,7 +121,7 @@ static void a_batch_without_memory_for_a_part_of_it_is_sent_again_whole(void **s
 {
     struct store *s = ((struct home *)*state)->store[0];
 
-    for (int k = 1; k <= 4; k++) { /* a batch goes to hiredis in four parts */
+    for (int k = 1; k <= 2; k++) { /* a batch goes to hiredis in two parts */
         store_add_device_us(s, "p", 1);
         countdown = k;
         assert_int_equal(home_commit(s), 0);
