@@ -39,7 +39,7 @@ function head(getJob) {
     const buttons = ACTIONS.map((a) => h(a.dangerous ? 'button.danger' : 'button', { type: 'button', 'data-action': a.verb,
         hidden: true, onclick: () => act(getJob(), a) }, a.label));
     const facts = {};
-    const list = h('dl.numbers', {}, ...[['loss', 'Loss'], ['eval', 'Held-out loss'], ['rate', 'Tokens/s'],
+    const list = h('dl.numbers', {}, ...[['loss', 'Loss'], ['eval', 'Evaluation loss'], ['rate', 'Tokens/s'],
         ['devices', 'Devices'], ['layout', 'Layout'], ['plan', 'A step'], ['time', 'Running for'], ['restarts', 'Restarts']]
         .map(([key, label]) => h('.number', { 'data-key': key }, h('dt', {}, label), facts[key] = h('dd'))));
     const planNote = h('dd.note');
