@@ -191,8 +191,8 @@ static bool walk_from(struct walk *w, uint32_t rank, int64_t gap_us)
         uint32_t at = w->stack[--w->depth];
         const struct hang_rank *r = &w->ranks[at];
 
-        if (!r->told || (!r->stopped && r->idle_us < hang_deadline_us(r->phase, gap_us)))
-            return false;
+        if (!r->told || r->idle_us < (r->stopped ? COMPUTES_LEAST_US : hang_deadline_us(r->phase, gap_us)))
+            return false; /* who is stopped may be let go on at once */
         if (r->inside && !r->stopped) {
             if (r->peer < 0)
                 follow_call(w, at);
@@ -210,7 +210,7 @@ static bool walk_from(struct walk *w, uint32_t rank, int64_t gap_us)
     return true;
 }
 
-/* All members are in the call: those that are the fewest calls on are where it holds. */
+/* All members have entered the call: it holds where they have not left it. */
 static void judge_full(struct walk *w)
 {
     const struct team *t = team_find(w, w->full_key, NULL);

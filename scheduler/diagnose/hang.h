@@ -27,10 +27,10 @@ enum hang_phase {              /* of a rank; each has a deadline of its own */
                   HANG_ENDS,
 };
 
-struct hang_group {         /* of a rank */
-    uint64_t key;           /* the same for all members */
-    uint64_t entered, left; /* calls of all members */
-    int size;               /* members; 0: not known */
+struct hang_group {   /* of a rank */
+    uint64_t key;     /* the same for all members */
+    uint64_t entered; /* calls of all members */
+    int size;         /* members; 0: not known */
 };
 
 struct hang_rank {
@@ -53,7 +53,7 @@ enum hang_class {
     HANG_STOPPED,     /* the roots are stopped (F2) */
     HANG_NOT_ENTERED, /* the roots compute, or do nothing, and have not entered (H1) */
     HANG_PHASE,       /* the roots start, load, evaluate or save for too long (H4) */
-    HANG_IN_CALL,     /* all have entered, and nothing moves (H3); the roots are those with the fewest calls left */
+    HANG_IN_CALL,     /* all have entered, and nothing moves (H3); the roots are those that are in the call */
     HANG_CYCLE,       /* the roots wait for each other: they called in different orders (H2) */
     HANG_CLASSES,
 };

@@ -52,10 +52,8 @@ void stalls_take(struct stalls **stalls, size_t n, const struct report_rank *tol
         return;
     p->name = calloc(s->n_groups + 1, sizeof(*p->name));
     for (size_t i = 0; i < s->n_groups; i++) {
-        group[i] = (struct hang_group){.key = (uint64_t)s->groups[i].key,
-                                       .entered = (uint64_t)s->groups[i].entered,
-                                       .left = (uint64_t)s->groups[i].left,
-                                       .size = s->groups[i].size};
+        group[i] = (struct hang_group){
+            .key = (uint64_t)s->groups[i].key, .entered = (uint64_t)s->groups[i].entered, .size = s->groups[i].size};
         if (p->name)
             (void)snprintf(p->name[i], sizeof(p->name[i]), "%s", s->groups[i].name);
     }

@@ -5,7 +5,6 @@
 #ifndef MUSTER_SERVER_STALLS_H
 #define MUSTER_SERVER_STALLS_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,7 +14,6 @@
 struct stall { /* of a rank; zeroed: it goes on */
     int64_t told_us;
     unsigned times; /* told in a row, of one and the same stall */
-    bool stopped;
     char op[16], phase[16];
     uint64_t step;
     struct hang_rank rank; /* its groups are owned */

@@ -34,7 +34,7 @@ struct step_result {
     uint64_t bytes[BYTES], context_bytes;
     bool drain, firm, move; /* agreed on by all ranks, as are these; firm: it must end on disk; move: other nodes, or
                                  other memory, go on from what is left */
-    bool hold;              /* no step is to begin for now */
+    bool hold;              /* no step is to begin until it is told again */
     double saves[SAVE_VOTES];
     bool tune[BYTES];
     int64_t began_us;

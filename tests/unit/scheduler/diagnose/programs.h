@@ -72,7 +72,6 @@ static int program_go(struct program *p, int r)
                 all &= p->group[first + m * step][op == OP_DATA].entered >= g->entered;
             if (!all)
                 return went;
-            g->left = g->entered;
         } else if (op == OP_RECV) {
             int from = r - p->tp;
 

@@ -79,7 +79,7 @@ static void a_call_that_all_are_in_is_told_with_its_members(void **state)
 
     (void)state;
     for (int i = 0; i < 4; i++) {
-        g[i] = (struct hang_group){.key = 9 + (uint64_t)(i / 2), .entered = 7, .left = 6, .size = 2};
+        g[i] = (struct hang_group){.key = 9 + (uint64_t)(i / 2), .entered = 7, .size = 2};
         r[i] = (struct hang_rank){.told = true,
                                   .inside = true,
                                   .peer = -1,
@@ -127,10 +127,8 @@ static void a_message_that_both_ends_are_at_is_told_with_its_ends(void **state)
 
 static void calls_in_different_orders_are_a_cycle(void **state)
 {
-    struct hang_group a[2] = {{.key = 1, .entered = 5, .left = 4, .size = 2},
-                              {.key = 2, .entered = 3, .left = 3, .size = 2}};
-    struct hang_group b[2] = {{.key = 1, .entered = 4, .left = 4, .size = 2},
-                              {.key = 2, .entered = 4, .left = 3, .size = 2}};
+    struct hang_group a[2] = {{.key = 1, .entered = 5, .size = 2}, {.key = 2, .entered = 3, .size = 2}};
+    struct hang_group b[2] = {{.key = 1, .entered = 4, .size = 2}, {.key = 2, .entered = 4, .size = 2}};
     struct hang_rank r[2] = {
         {.told = true, .inside = true, .peer = -1, .key = 1, .call = 5, .group = a, .n_groups = 2},
         {.told = true, .inside = true, .peer = -1, .key = 2, .call = 4, .group = b, .n_groups = 2}};
@@ -149,7 +147,7 @@ static void calls_in_different_orders_are_a_cycle(void **state)
 
 static void a_member_that_never_called_in_its_group_is_found(void **state)
 {
-    struct hang_group g = {.key = 4, .entered = 1, .left = 0, .size = 2};
+    struct hang_group g = {.key = 4, .entered = 1, .size = 2};
     struct hang_rank r[2] = {
         {.told = true, .inside = true, .peer = -1, .key = 4, .call = 1, .group = &g, .n_groups = 1},
         {.told = true, .peer = -1}};
@@ -204,7 +202,11 @@ static void no_ranks_and_one_rank_are_judged_too(void **state)
     assert_int_equal(v.waiter, -1);
     r.idle_us = 4000000;
     assert_int_equal(judge(&r, 1).class_, HANG_NONE);
+    r.stopped = true; /* it may be let go on yet */
+    assert_int_equal(judge(&r, 1).class_, HANG_NONE);
     r.idle_us = 6000000;
+    assert_int_equal(judge(&r, 1).class_, HANG_STOPPED);
+    r.stopped = false;
     r.inside = true;
     r.peer = 7; /* there is no such rank */
     assert_int_equal(judge(&r, 1).class_, HANG_CYCLE);

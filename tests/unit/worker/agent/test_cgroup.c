@@ -147,8 +147,10 @@ static void all_in_a_group_is_killed_in_either_version(void **state)
     buf_init(&self, 65536);
     assert_int_equal(io_read_file("/proc/self/cgroup", &self, NULL), 0);
     cgroup_find("/sys/fs/cgroup", buf_text(&self), false, roots);
-    if (!*roots)
+    if (!*roots) {
+        print_message("no control group can be made here\n");
         skip();
+    }
     kill_in(roots);
     if (strncmp(roots, "/sys/fs/cgroup/freezer", 22) == 0 || strstr(roots, ":/sys/fs/cgroup/freezer")) {
         char *end = strstr(roots, ":/sys/fs/cgroup/unified"); /* version 1 by itself */

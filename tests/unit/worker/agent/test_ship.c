@@ -254,7 +254,7 @@ static void what_is_acknowledged_of_a_log_is_given_back_to_the_disk(void **state
     fd = open(path, O_RDWR | O_CLOEXEC);
     assert_true(fd >= 0);
     if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096) < 0)
-        skip(); /* not on this disk */
+        skip(); /* files of this disk have no holes */
     ack("logs", (json_int_t)16 << 20);
     assert_int_equal(fstat(fd, &st), 0);
     assert_true((int64_t)st.st_blocks * 512 > 19 << 20); /* it would not be worth it */
