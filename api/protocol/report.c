@@ -155,6 +155,17 @@ static const struct wire_field rank_fields[] = {
      WIRE_AT(report_rank, phase),
      .what = "of the step, by its flight page"},
     STALL_FIELDS,
+    {.name = "steps",
+     .kind = WIRE_INTS,
+     .flags = WIRE_OMIT,
+     WIRE_AT(report_rank, steps),
+     WIRE_COUNT(report_rank, n_steps),
+     .min = 0,
+     .max = INT32_MAX,
+     .most = REPORT_STEPS_MAX * REPORT_STEP_NUMBERS,
+     .what = "14 numbers for each step since the last report: step, flags (1 one of the run's first, 2 evaluated, 4 "
+             "saved, 8 paused), then microseconds: all of it, computing, in calls of tp, pp, dp, cp and other groups, "
+             "waiting for data, for saving, of processors; then work in tokens, and KiB sent"},
     EXIT_FIELDS(report_rank, exit., 0),
     {.name = "log_tail",
      .kind = WIRE_JSON,

@@ -39,6 +39,27 @@ struct report_stall {  /* of a rank that has shown no sign of life for a while *
     size_t n_groups;
 };
 
+#define REPORT_STEPS_WINDOW 10 /* steps that are looked at together: all of them are told, or none */
+#define REPORT_STEPS_MAX 40    /* of a rank in one report */
+
+enum report_step {                    /* the numbers told of each step; times in microseconds */
+                   REPORT_STEP,       /* its number */
+                   REPORT_STEP_FLAGS, /* 1: one of the run's first; 2, 4, 8: an evaluation, a save, a pause beside it */
+                   REPORT_STEP_WALL,
+                   REPORT_STEP_BUSY, /* computing */
+                   REPORT_STEP_TP,   /* in calls of groups */
+                   REPORT_STEP_PP,
+                   REPORT_STEP_DP,
+                   REPORT_STEP_CP,
+                   REPORT_STEP_WORLD, /* of any other group */
+                   REPORT_STEP_DATA,
+                   REPORT_STEP_SAVE,
+                   REPORT_STEP_CPU,  /* of processors */
+                   REPORT_STEP_WORK, /* tokens */
+                   REPORT_STEP_KIB,  /* sent */
+                   REPORT_STEP_NUMBERS,
+};
+
 struct report_rank {
     int rank;
     int slot; /* -1: of a source node */
@@ -47,6 +68,8 @@ struct report_rank {
     int64_t step;   /* -1: not known */
     char phase[16]; /* "": not known */
     struct report_stall stall;
+    int *steps;            /* REPORT_STEP_NUMBERS of each of its steps since the last report */
+    size_t n_steps;        /* numbers */
     struct rank_exit exit; /* of one that has exited */
     json_t *log_tail;      /* its last lines, where it failed; NULL: none */
 };

@@ -68,7 +68,8 @@ LAYERS = {"worker/engine/comm": [
     ["bulk", "jobs", "listing", "nodes", "polls", "projects", "reports", "salvage", "tokens"], ["agents"], ["turn"],
     ["routes"],
 ], "worker/engine/train": [
-    ["batch", "cadence", "fit", "hold", "owner", "pipe", "report", "run", "state"], ["rank", "sample", "source_node"],
+    ["batch", "cadence", "fit", "hold", "owner", "pipe", "report", "run", "state", "summary"],
+    ["rank", "sample", "source_node"],
     ["links", "peak", "source"], ["shard"], ["eval", "handover"], ["resume", "save"], ["step"], ["train"], ["main"],
 ]}
 # Folder -> a room of it whose names for what it has inside nobody else in the folder says.

@@ -339,6 +339,13 @@ struct report_stall machine_rank_stall(const struct machine_rank *r)
     return (struct report_stall){.peer = -1}; /* simulated ranks do not hang yet */
 }
 
+int *machine_rank_steps(struct machine_rank *r, size_t *ret_n)
+{
+    (void)r;
+    *ret_n = 0;
+    return NULL; /* simulated ranks tell of no steps yet */
+}
+
 pid_t machine_rank_pid(const struct machine_rank *r)
 {
     const struct sim_rank *s = rank_of(r);

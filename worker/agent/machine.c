@@ -23,6 +23,7 @@
 #include "worker/agent/launch.h"
 #include "worker/agent/memory.h"
 #include "worker/agent/proc.h"
+#include "worker/agent/steps.h"
 #include "worker/flight/flight_read.h"
 
 #define TAIL_BYTES 8192
@@ -49,6 +50,7 @@ struct machine_rank {
     struct proc_id shim, child; /* pid 0: not known (yet) */
     int shim_fd, ready_fd;      /* pidfd of the shim; end of file: rank-NNNNN.pid is there; -1: none */
     struct flight *flight;      /* NULL: none, or its file is damaged */
+    struct steps_seen steps;
 };
 
 static char *copy(const char *text, bool *ok)
@@ -713,6 +715,12 @@ struct report_stall machine_rank_stall(const struct machine_rank *r)
     }
     tell_groups(r->flight, &s);
     return s;
+}
+
+int *machine_rank_steps(struct machine_rank *r, size_t *ret_n)
+{
+    *ret_n = 0;
+    return r->flight ? steps_tell(r->flight, &r->steps, clock_mono_us(), ret_n) : NULL;
 }
 
 pid_t machine_rank_pid(const struct machine_rank *r)

@@ -159,6 +159,9 @@ bool machine_rank_progress(const struct machine_rank *r, uint64_t *ret_step, enu
  * Without memory its groups are left out. */
 struct report_stall machine_rank_stall(const struct machine_rank *r);
 
+/* What its page says of its steps since the last call: steps_tell() of steps.h. */
+int *machine_rank_steps(struct machine_rank *r, size_t *ret_n);
+
 pid_t machine_rank_pid(const struct machine_rank *r);  /* of the rank; 0: not known yet */
 pid_t machine_rank_shim(const struct machine_rank *r); /* of its shim; likewise. For tests */
 

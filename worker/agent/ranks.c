@@ -334,8 +334,10 @@ static void report_rank(const struct rank *rank, struct report_rank *ret)
         ret->step = (int64_t)step;
         (void)snprintf(ret->phase, sizeof(ret->phase), "%s", flight_read_phase_name(phase));
     }
-    if (rank->state == RANK_RUNNING)
+    if (rank->state == RANK_RUNNING) {
         ret->stall = machine_rank_stall(rank->on_machine);
+        ret->steps = machine_rank_steps(rank->on_machine, &ret->n_steps);
+    }
     if (rank->state == RANK_EXITED) {
         ret->exit = rank->exit;
         ret->log_tail = json_incref(rank->log_tail);

@@ -17,7 +17,7 @@
 #include "worker/flight/flight_priv.h"
 
 #define FLIGHT_MAGIC 0x746867696c66736dULL /* "msflight" */
-#define FLIGHT_VERSION 4
+#define FLIGHT_VERSION 5
 #define GAP_WARM_STEPS 3 /* of a run: their gaps are no measure of later ones */
 #define GAP_STEPS 100
 
@@ -277,6 +277,20 @@ static _Atomic uint64_t *group_of(struct page *p, const struct flight_call *call
     return p->group[i];
 }
 
+static enum flight_kind kind_of(const char *group)
+{
+    static const struct {
+        const char *name;
+        enum flight_kind kind;
+    } of[] = {{"tp", FLIGHT_TP},   {"kv", FLIGHT_TP}, {"pp", FLIGHT_PP},
+              {"pair", FLIGHT_PP}, {"dp", FLIGHT_DP}, {"cp", FLIGHT_CP}};
+
+    for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++)
+        if (strcmp(group, of[i].name) == 0)
+            return of[i].kind;
+    return FLIGHT_WORLD;
+}
+
 void flight_enter(struct flight *f, const struct flight_call *call)
 {
     uint64_t i = atomic_load_explicit(&f->page->entered, memory_order_relaxed), word[OP_WORDS];
@@ -302,6 +316,8 @@ void flight_enter(struct flight *f, const struct flight_call *call)
         atomic_store_explicit(&group[GROUP_ENTERED], call->seq, memory_order_release);
     }
     f->inside = call->peer < 0 ? group : NULL;
+    f->kind = kind_of(call->group);
+    f->enter_us = o.enter_us;
     atomic_store(&f->page->entered, i + 1);
 }
 
@@ -309,14 +325,37 @@ void flight_enter(struct flight *f, const struct flight_call *call)
 void flight_leave(struct flight *f)
 {
     uint64_t n = atomic_load_explicit(&f->page->entered, memory_order_relaxed);
+    int64_t now = sign(f, false);
 
     assert(n > 0);
-    atomic_store(&f->page->ring[(n - 1) % FLIGHT_RING][WORD_LEAVE], (uint64_t)sign(f, false));
+    f->call_us[f->kind] += (uint64_t)(now - f->enter_us);
+    atomic_store(&f->page->ring[(n - 1) % FLIGHT_RING][WORD_LEAVE], (uint64_t)now);
     if (f->inside)
         atomic_store_explicit(&f->inside[GROUP_LEFT],
                               atomic_load_explicit(&f->inside[GROUP_ENTERED], memory_order_relaxed),
                               memory_order_release);
     f->inside = NULL;
+}
+
+void flight_calls_take(struct flight *f, uint32_t ret_us[FLIGHT_KINDS])
+{
+    for (int i = 0; i < FLIGHT_KINDS; i++) {
+        ret_us[i] = f->call_us[i] < UINT32_MAX ? (uint32_t)f->call_us[i] : UINT32_MAX;
+        f->call_us[i] = 0;
+    }
+}
+
+void flight_step_add(struct flight *f, const struct flight_step *step)
+{
+    uint64_t i = atomic_load_explicit(&f->page->steps, memory_order_relaxed), word[STEP_WORDS - 1];
+    _Atomic uint64_t *slot = f->page->step_ring[i % FLIGHT_STEPS];
+
+    memcpy(word, step, sizeof(word));
+    atomic_store(&slot[WORD_VERSION], 2 * i + 1); /* as in flight_enter */
+    for (size_t k = 1; k < STEP_WORDS; k++)
+        atomic_store_explicit(&slot[k], word[k - 1], memory_order_release);
+    atomic_store(&slot[WORD_VERSION], 2 * i + 2);
+    atomic_store(&f->page->steps, i + 1);
 }
 
 void flight_cause_set(struct flight *f, enum exit_cause cause)

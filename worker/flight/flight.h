@@ -52,6 +52,33 @@ struct flight_call {     /* an operation that a rank enters: a call of a group, 
     uint64_t seq, bytes; /* seq: of calls, and of messages waited for, by themselves; from 1 */
 };
 
+enum flight_kind { /* of groups, by how they split work; FLIGHT_WORLD: all others */
+                   FLIGHT_TP,
+                   FLIGHT_PP,
+                   FLIGHT_DP,
+                   FLIGHT_CP,
+                   FLIGHT_WORLD,
+                   FLIGHT_KINDS,
+};
+
+enum {                  /* flags of a step: why it says little of how fast the rank is */
+       FLIGHT_WARM = 1, /* one of the first of the run */
+       FLIGHT_EVALUATED = 2,
+       FLIGHT_SAVED = 4,  /* or is being saved */
+       FLIGHT_PAUSED = 8, /* held, or its links were measured anew */
+};
+
+struct flight_step { /* what a step took; times in microseconds */
+    uint32_t step, flags;
+    uint32_t wall_us;               /* until the next began */
+    uint32_t busy_us;               /* computing: without what is told below */
+    uint32_t call_us[FLIGHT_KINDS]; /* in operations of groups, by kind: waiting for others, and moving bytes */
+    uint32_t data_us, save_us;      /* waiting for what is trained on, and for what is being saved */
+    uint32_t cpu_us;                /* of processors, that all threads of the process had */
+    uint32_t work;                  /* tokens; those in long documents count for more */
+    uint32_t kib;                   /* sent */
+};
+
 /* Make the file at path, zeroed, mode 0600, and map it (not for NULL). -EEXIST when it is there. */
 int flight_create(const char *path, struct flight **ret, struct merr *err);
 
@@ -77,6 +104,10 @@ void flight_phase_set(struct flight *f, enum flight_phase phase, uint64_t step);
 void flight_cause_set(struct flight *f, enum exit_cause cause); /* why it is about to end; also by who starts it */
 void flight_enter(struct flight *f, const struct flight_call *call);
 void flight_leave(struct flight *f);
+/* How long the rank has been in operations of each kind of groups since it was asked last, microseconds. */
+void flight_calls_take(struct flight *f, uint32_t ret_us[FLIGHT_KINDS]);
+/* A step is over. */
+void flight_step_add(struct flight *f, const struct flight_step *step);
 /* Something of the operation that the rank waits in has moved; cheap enough for some hundred times a second. */
 void flight_moved(struct flight *f);
 

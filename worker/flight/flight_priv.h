@@ -16,6 +16,10 @@ enum { WORD_VERSION = 0, WORD_LEAVE = 4 };
 static_assert(sizeof(struct flight_op) == 64, "an entry is one cache line");
 static_assert(offsetof(struct flight_op, leave_us) == WORD_LEAVE * sizeof(uint64_t), "leave_us is word 4");
 
+/* A step as words: its version as an entry's, and struct flight_step. */
+#define STEP_WORDS 8
+static_assert(sizeof(struct flight_step) == (STEP_WORDS - 1) * sizeof(uint64_t), "a step is one cache line");
+
 /* A group of the rank, as words; GROUP_KEY 0: there is none yet. The name and the size stand before the key. */
 enum {
     GROUP_KEY,
@@ -37,17 +41,22 @@ struct page {
     _Atomic uint64_t moved_us; /* when flight_moved was last called */
     _Atomic uint64_t gap_us;   /* the longest that the rank was between two signs of life in the last steps */
     _Atomic uint64_t group[FLIGHT_GROUPS][GROUP_WORDS];
+    _Atomic uint64_t steps; /* ever told */
     _Atomic uint64_t ring[FLIGHT_RING][OP_WORDS];
+    _Atomic uint64_t step_ring[FLIGHT_STEPS][STEP_WORDS];
 };
 
 struct flight {
     struct page *page;        /* mapped, or a copy of what fd had when it was looked at last */
     int fd;                   /* -1: mapped */
     _Atomic uint64_t *inside; /* the group whose call the rank is in; NULL: none */
-    int64_t sign_us;          /* the rank's last sign of life */
-    uint64_t first_step;      /* that it computed; UINT64_MAX: none yet */
-    uint64_t window;          /* of GAP_STEPS steps: the number of the present one */
-    uint64_t gap_us[2];       /* the longest gap of the present window, and of the one before */
+    enum flight_kind kind;    /* of the group of the newest operation */
+    int64_t enter_us;         /* when it was entered */
+    uint64_t call_us[FLIGHT_KINDS];
+    int64_t sign_us;     /* the rank's last sign of life */
+    uint64_t first_step; /* that it computed; UINT64_MAX: none yet */
+    uint64_t window;     /* of GAP_STEPS steps: the number of the present one */
+    uint64_t gap_us[2];  /* the longest gap of the present window, and of the one before */
 };
 
 /* Bring bytes of a copy up to date. What the file does not have any more stays as it was. */

@@ -103,7 +103,7 @@ int flight_read_ops(const struct flight *f, struct flight_op *ops, int n)
     uint64_t entered, word[OP_WORDS];
     int got = 0;
 
-    flight_look(f, f->page, sizeof(*f->page));
+    flight_look(f, f->page, offsetof(struct page, step_ring));
     entered = atomic_load(&f->page->entered);
     for (uint64_t back = 0; back < FLIGHT_RING && back < entered && got < n; back++) {
         uint64_t i = entered - 1 - back;
@@ -118,4 +118,25 @@ int flight_read_ops(const struct flight *f, struct flight_op *ops, int n)
         got++;
     }
     return got;
+}
+
+uint64_t flight_read_steps(const struct flight *f)
+{
+    FLIGHT_LOOK_HEAD(f);
+    return atomic_load(&f->page->steps);
+}
+
+bool flight_read_step_at(const struct flight *f, uint64_t i, struct flight_step *ret)
+{
+    const _Atomic uint64_t *slot = f->page->step_ring[i % FLIGHT_STEPS];
+    uint64_t word[STEP_WORDS];
+
+    flight_look(f, slot, sizeof(f->page->step_ring[0]));
+    for (size_t k = 0; k < STEP_WORDS; k++)
+        word[k] = atomic_load_explicit(&slot[k], memory_order_acquire);
+    flight_look(f, slot, sizeof(slot[0]));
+    if (word[WORD_VERSION] != 2 * i + 2 || atomic_load(&slot[WORD_VERSION]) != 2 * i + 2)
+        return false;
+    memcpy(ret, &word[1], sizeof(*ret));
+    return true;
 }

@@ -7,8 +7,9 @@
 
 #include "worker/flight/flight.h"
 
-#define FLIGHT_RING 256  /* last operations kept */
-#define FLIGHT_GROUPS 48 /* groups kept; a rank has one for each way its work is split, by direction */
+#define FLIGHT_RING 256   /* last operations kept */
+#define FLIGHT_STEPS 1024 /* last steps kept */
+#define FLIGHT_GROUPS 48  /* groups kept; a rank has one for each way its work is split, by direction */
 
 struct flight_op { /* one entry of the ring; version odd while it is written */
     uint64_t version, seq, bytes;
@@ -43,6 +44,11 @@ int64_t flight_read_sign(const struct flight *f);
 int64_t flight_read_gap(const struct flight *f);
 /* Copy the rank's groups, at most n. Returns how many. */
 int flight_read_groups(const struct flight *f, struct flight_group *groups, int n);
+
+/* How many steps the rank has told of. */
+uint64_t flight_read_steps(const struct flight *f);
+/* Copy the i-th step that it told of, from 0. False: there is none yet, or it was replaced by a later one. */
+bool flight_read_step_at(const struct flight *f, uint64_t i, struct flight_step *ret);
 
 /* Copy the newest up to n operations, newest first. Returns how many. Entries being written are left out. */
 int flight_read_ops(const struct flight *f, struct flight_op *ops, int n);

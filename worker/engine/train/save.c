@@ -426,9 +426,14 @@ int save_leave(struct save *save, bool *ret_left, struct merr *err)
 
 int save_gate(struct save *save, int place, struct merr *err)
 {
-    for (int i = 0; i < SAVE_PLACES; i++)
+    for (int i = 0; i < SAVE_PLACES; i++) {
+        int64_t began_us = save->saver[i].under_way > 0 ? clock_mono_us() : 0;
+
         if (save->saver[i].writer)
             TRY(mck_gate(save->saver[i].writer, place, err));
+        if (began_us)
+            save->gate_us += clock_mono_us() - began_us;
+    }
     return 0;
 }
 

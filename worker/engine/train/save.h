@@ -36,6 +36,7 @@ struct save {
     struct mck_buffer *list; /* what this rank writes; NULL until save_open() */
     size_t n;
     struct saver saver[SAVE_PLACES];
+    int64_t gate_us;     /* that training has waited for what is being saved, in all time */
     struct guard *guard; /* of snapshots in memory: on each node's lowest rank, of several */
 };
 

@@ -316,6 +316,20 @@ double source_length(const struct source *source)
     return source->docs ? source->fed->mean_length : source->info.length;
 }
 
+double source_work(const struct source *source)
+{
+    const struct model_cfg *m = &source->rank->model;
+    const struct pack *p;
+    double flops = 0;
+
+    if (!source->docs)
+        return (double)source->micros * source->micro * source->length;
+    p = &source->fed->pack;
+    for (size_t i = 0; i < p->pieces; i++) /* its rows attend to start to start + length rows */
+        flops += p->length[i] * model_flops_per_token(m, 2.0 * p->start[i] + p->length[i]);
+    return flops / model_flops_per_token(m, source->info.length);
+}
+
 void source_report(const struct source *source, struct report_step *s)
 {
     if (!source->docs)

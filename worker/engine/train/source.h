@@ -59,6 +59,8 @@ int source_next(struct source *source, uint64_t step, struct merr *err);
 /* Of the step: rows of its micro-batches (NULL: all full), and how long what a token is in is, on the average. */
 const int *source_rows(const struct source *source);
 double source_length(const struct source *source);
+/* What this rank has to do in the step: tokens, those that attend to many counted for what that costs. */
+double source_work(const struct source *source);
 /* How its documents were laid out. */
 void source_report(const struct source *source, struct report_step *s);
 

@@ -217,9 +217,12 @@ static int layer_done(void *arg, struct tree *tree, int layer, struct merr *err)
 
 static int load(void *arg, int micro, bool text, struct stage_slot *slot, struct merr *err)
 {
-    const struct step *step = arg;
+    struct step *step = arg;
+    int64_t began_us = clock_mono_us();
+    int r = source_load(step->source, micro, text, slot, err);
 
-    return source_load(step->source, micro, text, slot, err);
+    step->summary.data_us += clock_mono_us() - began_us;
+    return r;
 }
 
 static int take_step(struct step *step, struct step_result *r, struct merr *err)
@@ -238,8 +241,10 @@ static int take_step(struct step *step, struct step_result *r, struct merr *err)
     int64_t began_us;
     int skip;
 
-    r->began_us = clock_mono_us();
+    summary_begin(&step->summary);
+    r->began_us = step->summary.began_us;
     TRY(source_next(source, shard->step, err));
+    step->summary.data_us += clock_mono_us() - r->began_us;
     for (int i = 0; i < shard->trees; i++)
         tree_reset(&shard->tree[i]);
     TRY(optim_begin(shard->optim, shard->step, err));
@@ -264,6 +269,7 @@ static int take_step(struct step *step, struct step_result *r, struct merr *err)
         TRY(optim_update(shard->optim, shard->step + 1, r->lr, scale, err));
         TRY(shard_weights_changed(shard, err));
     }
+    summary_computed(&step->summary, shard->step, step->save->gate_us, source_work(source));
     shard->step++;
     shard->tokens += source->tokens;
     return 0;
@@ -385,6 +391,31 @@ static int boundary(struct step *step, const struct step_result *r, struct merr 
     return 0;
 }
 
+/* A number that is another one once more is being saved. */
+static uint64_t newest_save(const struct save *save)
+{
+    uint64_t all = 0;
+
+    for (int i = 0; i < SAVE_PLACES; i++)
+        all += save->saver[i].saved_step + (uint64_t)save->saver[i].under_way;
+    return all;
+}
+
+/* What was done after a step besides training, and how much this rank has sent by then. */
+static void tell_summary(struct step *step, uint64_t saved_before, bool paused)
+{
+    const struct rank *rank = step->rank;
+    const struct shard *shard = step->shard;
+    int every = rank->spec->train.eval.every_steps;
+    uint32_t flags = (newest_save(step->save) != saved_before ? FLIGHT_SAVED : 0) | (paused ? FLIGHT_PAUSED : 0);
+    uint64_t all =
+        sent(rank->tp) + sent(rank->kv) + sent(rank->pp) + sent(rank->pair) + sent(rank->dp) + sent(rank->cp);
+
+    if (every > 0 && shard->step % every == 0)
+        flags |= FLIGHT_EVALUATED;
+    summary_end(&step->summary, flags, all);
+}
+
 /* While somebody holds the run (hold.h): obey orders and follow what is being saved. Returns 1 when drained. */
 static int wait_held(struct step *step, struct step_result *r, struct merr *err)
 {
@@ -438,9 +469,13 @@ static int all_steps(struct step *step, struct merr *err)
     if (shard->step == 0 || shard->step >= steps)
         TRY(eval_run(&step->eval, err));
     while (shard->step < steps) {
+        bool tunes = false;
+        uint64_t saved;
+
         drained = r.hold ? wait_held(step, &r, err) : 0;
         if (drained != 0)
             return drained;
+        saved = newest_save(step->save);
         TRY(take_step(step, &r, err));
         tell_refusal(step);
         TRY(report(step, &r, err));
@@ -448,6 +483,9 @@ static int all_steps(struct step *step, struct merr *err)
         drained = boundary(step, &r, err);
         if (drained != 0)
             return drained;
+        for (int i = 0; i < BYTES; i++)
+            tunes = tunes || r.tune[i];
+        tell_summary(step, saved, tunes || r.hold);
     }
     TRY(save_open(step->save, err));
     TRY(save_finish(step->save, err));
@@ -459,8 +497,10 @@ static int all_steps(struct step *step, struct merr *err)
 
 int step_loop(struct step *step, struct merr *err)
 {
-    int r = all_steps(step, err);
+    int r;
 
+    step->summary.flight = step->rank->flight;
+    r = all_steps(step, err);
     tell_graphs(step);
     return r;
 }

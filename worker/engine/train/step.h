@@ -8,6 +8,7 @@
 #include "worker/engine/train/save.h"
 #include "worker/engine/train/shard.h"
 #include "worker/engine/train/source.h"
+#include "worker/engine/train/summary.h"
 
 struct step {
     const struct rank *rank;
@@ -17,6 +18,7 @@ struct step {
     struct handover *handover;
     struct eval eval;
     struct hold hold;
+    struct summary summary;
     double peak_flops; /* matrix products a second, all ranks together */
 
     double *loss; /* [losses] of micro-batches */

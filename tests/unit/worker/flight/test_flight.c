@@ -78,7 +78,7 @@ static void a_page_is_made_once_and_foreign_files_are_refused(void **state)
 {
     struct flight *f, *again = NULL;
     struct merr err;
-    char zeros[32000] = {0};
+    char zeros[100000] = {0};
     struct stat st;
 
     (void)state;
@@ -290,6 +290,75 @@ static void entries_read_while_they_are_written_are_whole(void **state)
     flight_close(f);
 }
 
+static void time_in_calls_is_told_by_kind_of_group_and_once(void **state)
+{
+    static const char *const group[] = {"tp", "kv", "pp", "pair", "dp", "cp", "world"};
+    static const enum flight_kind kind[] = {FLIGHT_TP, FLIGHT_TP, FLIGHT_PP,   FLIGHT_PP,
+                                            FLIGHT_DP, FLIGHT_CP, FLIGHT_WORLD};
+    uint32_t us[FLIGHT_KINDS];
+    struct flight *f;
+
+    (void)state;
+    assert_int_equal(flight_private(&f, NULL), 0);
+    for (size_t i = 0; i < COUNT(group); i++) {
+        int64_t began;
+
+        enter(f, 1, group[i], i + 1, 8);
+        began = clock_mono_us();
+        while (clock_mono_us() - began < 300)
+            ;
+        flight_leave(f);
+        flight_calls_take(f, us);
+        for (int k = 0; k < FLIGHT_KINDS; k++)
+            assert_true(k == (int)kind[i] ? us[k] >= 300 : us[k] == 0);
+    }
+    flight_close(f);
+}
+
+static void the_last_steps_are_read_whole_while_later_ones_are_written(void **state)
+{
+    struct flight *f, *watcher;
+    struct flight_step s = {.step = 5};
+    uint64_t n = 0, seen = 0;
+    int status;
+    pid_t child;
+
+    (void)state;
+    assert_int_equal(flight_create(at("steps"), &f, NULL), 0);
+    assert_int_equal(flight_watch(at("steps"), &watcher, NULL), 0);
+    assert_int_equal(flight_read_steps(watcher), 0);
+    assert_false(flight_read_step_at(watcher, 0, &s));
+    assert_int_equal(s.step, 5);
+    child = fork();
+    if (child == 0) {
+        for (uint32_t i = 0; !flight_aborted(f); i++)
+            flight_step_add(f, &(struct flight_step){.step = i, .wall_us = 3 * i, .busy_us = 2 * i, .kib = i + 1});
+        _exit(0);
+    }
+    assert_true(child > 0);
+    for (int64_t end = clock_mono_us() + 100000; clock_mono_us() < end;) {
+        n = flight_read_steps(watcher);
+        for (uint64_t i = n < 20 ? 0 : n - 20; i < n; i++) {
+            if (!flight_read_step_at(watcher, i, &s))
+                continue; /* it was replaced */
+            assert_int_equal(s.step, i);
+            assert_true(s.wall_us == 3 * s.step && s.busy_us == 2 * s.step && s.kib == s.step + 1);
+            seen++;
+        }
+    }
+    flight_order_set(f, FLIGHT_ABORT);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_true(seen > 0);
+    n = flight_read_steps(watcher);
+    assert_true(n > FLIGHT_STEPS && flight_read_step_at(watcher, n - FLIGHT_STEPS, &s));
+    assert_false(flight_read_step_at(watcher, n - FLIGHT_STEPS - 1, &s));
+    assert_int_equal(truncate(at("steps"), 0), 0);
+    assert_int_equal(flight_read_steps(watcher), n);
+    flight_close(watcher);
+    flight_close(f);
+}
+
 static void every_phase_has_a_name(void **state)
 {
     (void)state;
@@ -311,6 +380,8 @@ int main(void)
         cmocka_unit_test(signs_of_life_and_the_gaps_between_them_are_told),
         cmocka_unit_test(the_ring_keeps_the_last_operations_newest_first),
         cmocka_unit_test(entries_read_while_they_are_written_are_whole),
+        cmocka_unit_test(time_in_calls_is_told_by_kind_of_group_and_once),
+        cmocka_unit_test(the_last_steps_are_read_whole_while_later_ones_are_written),
         cmocka_unit_test(every_phase_has_a_name),
     };
 
