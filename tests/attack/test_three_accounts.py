@@ -10,6 +10,7 @@ import pytest
 from tests import specs
 from tests.attack.accounts import USERS, AccountsCluster, missing
 from tests.cluster import wait_for
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.skipif(missing() != "", reason=missing())
 
@@ -223,3 +224,30 @@ def test_more_than_any_devices_share_is_refused_with_numbers(cluster, tokens):
 def test_a_node_with_accounts_is_no_shared_one(cluster):
     assert cluster.nodes()[0]["shared_account"] is False
     assert "shared account" not in cluster.muster("nodes").stdout + cluster.tail("agent-n1")
+
+
+def helper_of(agent):
+    """The process beside an agent that is root still."""
+    with open(f"/proc/{agent}/task/{agent}/children", encoding="ascii") as f:
+        found = [int(pid) for pid in f.read().split() if os.stat(f"/proc/{pid}").st_uid == 0]
+    assert len(found) == 1
+    return found[0]
+
+
+def test_the_process_that_root_started_is_the_agent_and_ends_with_its_helper_not_with_its_ranks(cluster, tokens):
+    agent = cluster.agents["n1"].pid
+    assert os.stat(f"/proc/{agent}").st_uid == USERS["muster-agent"]
+    job = started(cluster, specs.command("echo up; trap 'echo told; exit 0' TERM; while :; do sleep 0.1; done"),
+                  tokens["alice"])
+    os.kill(helper_of(agent), signal.SIGKILL)
+    cluster.agents["n1"].wait(PATIENCE_S)
+    assert "the helper that starts ranks is gone" in cluster.tail("agent-n1")
+    cluster.start_agent("n1")
+    wait_for("the agent", lambda: cluster.nodes()[0]["state"] == "ready")
+    helper = wait_for("the helper", lambda: helper_of(cluster.agents["n1"].pid))
+    cluster.kill_agent("n1")
+    wait_for("the helper to end with its agent", lambda: not os.path.exists(f"/proc/{helper}"))
+    cluster.start_agent("n1")
+    cluster.action(job, "cancel")
+    cluster.wait(job, "cancelled")
+    assert cluster.log_text(job).endswith("told\n") and cluster.wait(job, "cancelled")["generation"] == 1

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/version.h"
 #include "worker/agent/agent_priv.h"
+#include "worker/agent/guard.h"
 
 #define POLL_WAIT_S 30
 #define CALL_MS 30000
@@ -484,6 +485,10 @@ static bool told_to_end(struct agent *a)
 {
     struct signalfd_siginfo info;
 
+    if (a->helper && guard_lost(a->helper)) {
+        a->helper_lost = true;
+        return true;
+    }
     return read(a->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info);
 }
 
@@ -507,9 +512,9 @@ int64_t agent_tick(struct agent *a, int64_t now_us)
 
 static void wait_until(struct agent *a, int64_t deadline_us)
 {
-    int fds[3] = {machine_fd(a->machine), a->signal_fd, mirror_fd(a->mirror)};
+    int fds[4] = {machine_fd(a->machine), a->signal_fd, mirror_fd(a->mirror), a->helper};
 
-    calls_wait(a->calls, fds, 3, deadline_us);
+    calls_wait(a->calls, fds, a->helper ? 4 : 3, deadline_us);
 }
 
 void agent_loop(struct agent *a)

@@ -350,7 +350,7 @@ static int run_agent(struct agent *a, const struct settings *o, const char *self
                      "accounts of their own (docs/operations.md)",
                      (unsigned)geteuid());
         agent_loop(a);
-        stop_ranks = o->stop_ranks || a->removed;
+        stop_ranks = (o->stop_ranks && !a->helper_lost) || a->removed;
         log_info("ending%s", stop_ranks ? " with all ranks" : "; ranks run on");
         if (stop_ranks) {
             agent_stop_ranks(a);
@@ -361,6 +361,8 @@ static int run_agent(struct agent *a, const struct settings *o, const char *self
                          "node '%s' was removed from the cluster, or is another agent's now; start "
                          "its agent again to bring it back",
                          a->node);
+        else if (a->helper_lost)
+            r = merr_set(err, -EIO, "the helper that starts ranks is gone");
     }
     tear_down(a);
     return r;

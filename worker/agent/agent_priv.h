@@ -48,6 +48,7 @@ struct agent {
     bool polling, reporting; /* a call is on its way; register counts as a report */
     bool report_now;         /* do not wait for report_us */
     bool report_more;        /* nor for it, if the server takes what the last one carries: more is at hand */
+    bool helper_lost;        /* it ends, and its ranks run on */
     bool removed;            /* the server has taken this node off its list: the agent ends */
     bool ending;             /* ranks are being stopped for good: nothing is started any more */
     int64_t report_us, heartbeat_us;

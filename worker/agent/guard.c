@@ -29,6 +29,13 @@ int guard_helper(void)
     return fd < 3 || fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 ? 0 : fd;
 }
 
+bool guard_lost(int helper)
+{
+    struct helper_told told;
+
+    return recv(helper, &told, sizeof(told), MSG_DONTWAIT) == 0; /* an answer that nobody waited for is dropped */
+}
+
 static int tell(int wire, const struct helper_call *c, const int *fds, int n, struct merr *err)
 {
     char control[CMSG_SPACE(sizeof(int) * HELPER_FDS)] __attribute__((aligned(8))) = {0};

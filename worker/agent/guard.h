@@ -13,6 +13,9 @@
 /* The socket to the helper that this process was started with; 0: it was started without one. */
 int guard_helper(void);
 
+/* Whether the helper has ended. Not to be asked while an answer is waited for. */
+bool guard_lost(int helper);
+
 /* A new guard: *ret_fd is the socket to it. */
 int guard_open(int helper, int *ret_fd, struct merr *err);
 

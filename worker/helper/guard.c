@@ -27,110 +27,100 @@ struct guard {
     const struct helper *h;
     struct helper_call order;
     struct helper_user user;
-    pid_t child, init; /* init: of its pid namespace; 0: it has none */
+    pid_t child;
     int status, wire;
+    bool is_init; /* of a pid namespace, which ends with us */
     bool asked, ended, closed;
 };
 
-static _Noreturn void fail(int wire, const char *what, int code)
+/* Go on when it is done; else say what cannot be, and end. */
+static void need(const struct guard *g, bool done, const char *what)
 {
-    struct helper_told told = {.kind = HELPER_FAILED, .number = code};
+    struct helper_told told = {.kind = HELPER_FAILED};
 
-    (void)snprintf(told.text, sizeof(told.text), "cannot %s: %s", what, strerror(code));
-    helper_tell(wire, told);
+    if (done)
+        return;
+    (void)snprintf(told.text, sizeof(told.text), "cannot %s: %s", what, strerror(errno));
+    helper_tell(g->wire, told);
     _exit(1);
 }
 
 /* Folders of the agent's choice in place of /tmp and /dev/shm, and what of the node's memory is the job's. */
-static int mount_all(const struct guard *g, const int fds[HELPER_FDS])
+static bool mount_all(const struct guard *g, const int fds[HELPER_FDS])
 {
     const char *const targets[] = {"/tmp", "/dev/shm", g->order.keep};
     const gid_t groups[] = {g->h->agent.gid, g->user.gid}; /* who may pass through those folders */
+    bool good = setgroups(2, groups) == 0;
     int trees[3];
 
-    if (setgroups(2, groups) < 0)
-        return -errno;
-
-    for (int i = 0; i < 3; i++) /* before there is another namespace: in that one the folders are not */
-        if ((trees[i] = open_tree(fds[HELPER_TMP + i], "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH)) < 0)
-            return -errno;
-    if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0)
-        return -errno;
-    for (int i = 0; i < 3; i++)
-        if (*targets[i] && move_mount(trees[i], "", AT_FDCWD, targets[i], MOVE_MOUNT_F_EMPTY_PATH) < 0)
-            return -errno;
-    return g->init && mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0 ? -errno : 0;
+    for (int i = 0; good && i < 3; i++) { /* before there is another namespace: in that one the folders are not */
+        trees[i] = open_tree(fds[HELPER_TMP + i], "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
+        good = trees[i] >= 0;
+    }
+    good = good && unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) == 0;
+    for (int i = 0; good && i < 3; i++)
+        good = !*targets[i] || move_mount(trees[i], "", AT_FDCWD, targets[i], MOVE_MOUNT_F_EMPTY_PATH) == 0;
+    return good && (!g->is_init || mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0);
 }
 
-static int enter_group(int folder)
+static bool enter_group(int folder)
 {
+    int fd = openat(folder, "cgroup.procs", O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     struct statfs fs;
-    int fd = -1, r;
+    bool good = fd >= 0 && fstatfs(fd, &fs) == 0 &&
+                (fs.f_type == CGROUP_SUPER_MAGIC || fs.f_type == CGROUP2_SUPER_MAGIC) && write(fd, "0", 1) == 1;
 
-    if (fstatfs(folder, &fs) < 0 || (fs.f_type != CGROUP_SUPER_MAGIC && fs.f_type != CGROUP2_SUPER_MAGIC) ||
-        (fd = openat(folder, "cgroup.procs", O_WRONLY | O_CLOEXEC | O_NOFOLLOW)) < 0)
-        return fd < 0 && errno ? -errno : -EINVAL;
-    r = write(fd, "0", 1) == 1 ? 0 : -errno;
     (void)close(fd);
-    return r;
+    return good;
 }
 
 static _Noreturn void run_child(const struct guard *g, const int fds[HELPER_FDS], pid_t parent)
 {
     char *const argv[] = {"muster-agent", "rank", NULL}, *const envp[] = {NULL};
-    int r = 0;
 
     (void)setpgid(0, 0);
     for (int i = HELPER_CGROUP; i < HELPER_FDS && fds[i] >= 0; i++)
-        if ((r = enter_group(fds[i])) < 0)
-            fail(g->wire, "enter the control group of the rank", -r);
-    if (fds[HELPER_TMP] >= 0 && (r = mount_all(g, fds)) < 0)
-        fail(g->wire, "give the rank a /tmp and /dev/shm of its own", -r);
-    if ((r = user_become(g->h, &g->user)) < 0)
-        fail(g->wire, "become the user of the rank", -r);
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || (!g->init && getppid() != parent) ||
-        dup2(fds[HELPER_OUTPUT], STDOUT_FILENO) < 0 || dup2(fds[HELPER_OUTPUT], STDERR_FILENO) < 0 ||
-        dup2(fcntl(fds[HELPER_FILE], F_DUPFD_CLOEXEC, HELPER_ORDER_FD + 1), HELPER_ORDER_FD) < 0)
-        fail(g->wire, "prepare the rank", errno);
+        need(g, enter_group(fds[i]), "enter the control group of the rank");
+    need(g, fds[HELPER_TMP] < 0 || mount_all(g, fds), "give the rank a /tmp and /dev/shm of its own");
+    need(g, user_become(g->h, &g->user), "become the user of the rank");
+    need(g,
+         prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent && dup2(fds[HELPER_OUTPUT], STDOUT_FILENO) >= 0 &&
+             dup2(fds[HELPER_OUTPUT], STDERR_FILENO) >= 0 &&
+             dup2(fcntl(fds[HELPER_FILE], F_DUPFD_CLOEXEC, HELPER_ORDER_FD + 1), HELPER_ORDER_FD) >= 0,
+         "prepare the rank");
     for (int i = 1; i < _NSIG; i++)
         (void)signal(i, SIG_DFL);
     (void)execveat(g->h->program, "", argv, envp, AT_EMPTY_PATH);
-    fail(g->wire, "run muster-agent as the user of the rank", errno);
-}
-
-/* The first process of a pid namespace: orphans are its children, and all end with it. */
-static _Noreturn void run_init(void)
-{
-    (void)signal(SIGCHLD, SIG_IGN); /* none is to be reaped */
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || user_keep_capabilities(0, 0) < 0)
-        _exit(1);
-    (void)syscall(SYS_close_range, 0u, ~0u, 0);
-    for (;;)
-        (void)pause();
+    need(g, false, "run muster-agent as the user of the rank");
+    _exit(1);
 }
 
 static void start(struct guard *g, int fds[HELPER_FDS])
 {
     struct helper_told told = {.kind = HELPER_FAILED, .number = EPERM};
-    pid_t self = getpid();
-    int r;
+    pid_t self;
 
     if (!user_find(g->h, g->order.user, &g->user, told.text)) {
         helper_tell(g->wire, told);
         _exit(1);
     }
-    if (g->order.alone && fds[HELPER_TMP] >= 0 && unshare(CLONE_NEWPID) == 0 && (g->init = fork()) == 0)
-        run_init();
-    if (g->init < 0 || (g->child = fork()) < 0)
-        fail(g->wire, "start a process", errno);
+    /* Alone, we go on as the first process of a pid namespace: all that the rank leaves comes to us. */
+    if (g->order.alone && fds[HELPER_TMP] >= 0 && unshare(CLONE_NEWPID) == 0) {
+        g->child = fork();
+        need(g, g->child >= 0, "start a process");
+        if (g->child > 0)
+            _exit(0);
+        g->is_init = true;
+    }
+    self = getpid();
+    need(g, prctl(PR_SET_CHILD_SUBREAPER, 1) == 0 && (g->child = fork()) >= 0, "start a process");
     if (g->child == 0)
         run_child(g, fds, self);
     for (int i = 0; i < HELPER_FDS; i++)
         if (i != HELPER_OUTPUT && fds[i] >= 0) /* that one is held until all of the rank is gone */
             (void)close(fds[i]);
-    if ((r = user_keep_capabilities(1 << CAP_KILL, 0)) < 0)
-        fail(g->wire, "drop capabilities", -r);
-    helper_tell(g->wire, (struct helper_told){.kind = HELPER_DONE, .number = g->child});
+    need(g, user_keep_capabilities(1 << CAP_KILL, 0), "drop capabilities");
+    helper_tell(g->wire, (struct helper_told){.kind = HELPER_DONE});
 }
 
 /* Reap all that can be. True when none of the rank's processes is there any more. */
@@ -147,41 +137,25 @@ static bool reap(struct guard *g)
     return pid < 0;
 }
 
-/* The children of a process of ours, as numbers that each end in a space. */
-static void list_children(pid_t of, char *ret, size_t size)
-{
-    char path[64];
-    int fd;
-    ssize_t n;
-
-    (void)snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)of, (int)of);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    n = fd < 0 ? -1 : read(fd, ret, size - 1);
-    ret[n > 0 ? n : 0] = '\0';
-    if (fd >= 0)
-        (void)close(fd);
-}
-
-/* SIGKILL to the rank's group, and to all our children: what the rank has left has come to us or to its init. */
+/* SIGKILL to all that is of the rank: what its processes left behind has become our child. */
 static void kill_all(const struct guard *g)
 {
     char text[4096], *end;
+    ssize_t n;
+    int fd;
 
+    if (g->is_init) {
+        (void)kill(-1, SIGKILL); /* all of the namespace but us */
+        return;
+    }
     if (!g->ended)
         (void)kill(-g->child, SIGKILL); /* it is not reaped: the number is its own */
-    list_children(getpid(), text, sizeof(text));
+    fd = open("/proc/thread-self/children", O_RDONLY | O_CLOEXEC);
+    n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    text[n > 0 ? n : 0] = '\0';
+    (void)close(fd);
     for (char *p = text; strtol(p, &end, 10) > 0 && *end == ' '; p = end)
         (void)kill((pid_t)strtol(p, NULL, 10), SIGKILL);
-}
-
-/* The rank has ended. What it has left goes with it, unless it was asked to end: then that may have work to finish. */
-static bool is_over(const struct guard *g)
-{
-    char text[32] = "";
-
-    if (g->asked && g->init)
-        list_children(g->init, text, sizeof(text));
-    return !g->asked || (g->init && !*text);
 }
 
 _Noreturn void guard_serve(const struct helper *h, int fd)
@@ -193,8 +167,7 @@ _Noreturn void guard_serve(const struct helper *h, int fd)
 
     g.h = h;
     g.wire = fd;
-    if (setsid() < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) < 0 || !helper_receive(fd, &g.order, fds) ||
-        g.order.kind != HELPER_START)
+    if (!helper_receive(fd, &g.order, fds) || g.order.kind != HELPER_START)
         _exit(1);
     start(&g, fds);
     end = (int)syscall(SYS_pidfd_open, g.child, 0);
@@ -209,7 +182,7 @@ _Noreturn void guard_serve(const struct helper *h, int fd)
                 (void)kill(-g.child, c.number);
             g.asked = g.asked || c.number == SIGTERM;
         }
-        if (g.closed || (g.ended && is_over(&g)))
+        if (g.closed || (g.ended && !g.asked)) /* who was asked to end may leave work to finish */
             kill_all(&g);
     }
     helper_tell(fd, (struct helper_told){.kind = HELPER_ENDED, .number = g.status});

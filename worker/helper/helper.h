@@ -1,8 +1,8 @@
 /* helper - the only part of Muster that is root: it starts ranks as their submitters
  *
- * `muster-helper AGENT-ACCOUNT JOB-ACCOUNT PROGRAM ARGUMENT...`, started by root, runs PROGRAM (muster-agent) as
- * AGENT-ACCOUNT with one end of a socket, whose number stands in HELPER_ENV. For who has that socket it does two
- * things:
+ * `muster-helper AGENT-ACCOUNT JOB-ACCOUNT PROGRAM ARGUMENT...`, started by root, becomes PROGRAM (muster-agent) as
+ * AGENT-ACCOUNT. A child of it stays root. It ends when nobody has the other end of its socket any more, whose number
+ * stands in HELPER_ENV, and for who has that it does two things:
  *
  * - HELPER_GIVE: an open file or folder of the agent's, or of its group, goes to a user, with the agent's group, or to
  *   that user's group.
@@ -43,9 +43,9 @@ enum helper_kind {
     HELPER_GUARD = 'R',      /* FILE is a socket to serve. Nothing is told */
     HELPER_START = 'S',      /* to a guard: DONE or FAILED */
     HELPER_SIGNAL = 'K',     /* to a guard: .number goes to the rank's process group. Nothing is told */
-    HELPER_DONE = 'D',       /* .number is a rank's process id */
-    HELPER_FAILED = 'F',     /* .text says why */
-    HELPER_ENDED = 'E',      /* of a guard, last: the rank has ended with the wait status .number */
+    HELPER_DONE = 'D',
+    HELPER_FAILED = 'F', /* .text says why */
+    HELPER_ENDED = 'E',  /* of a guard, last: the rank has ended with the wait status .number */
 };
 
 struct helper_call {
@@ -82,12 +82,12 @@ void helper_tell(int fd, struct helper_told told);
 /* The user that ranks may run as by that name. False: text says why there is none. */
 bool user_find(const struct helper *h, const char *name, struct helper_user *ret, char text[200]);
 
-/* Become that user for good, without any right beyond its own. 0 or a negative errno. */
-int user_become(const struct helper *h, const struct helper_user *u);
+/* Become that user for good, without any right beyond its own. False: errno says why not. */
+bool user_become(const struct helper *h, const struct helper_user *u);
 
-/* Keep those capabilities (bits 0 to 31), in the bounding set those of bound, and no others; never get new ones. 0 or a
- * negative errno. */
-int user_keep_capabilities(uint64_t bits, uint64_t bound);
+/* Keep those capabilities (bits 0 to 31), in the bounding set those of bound, and no others; never get new ones.
+ * False: errno says why not. */
+bool user_keep_capabilities(uint64_t bits, uint64_t bound);
 
 /* Make the agent's control groups in the hierarchies below the mount point at, where self (/proc/self/cgroup) places
  * this process in them. What is not permitted is left out. */

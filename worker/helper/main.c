@@ -4,17 +4,13 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
-#include <poll.h>
 #include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "worker/helper/helper.h"
@@ -59,10 +55,8 @@ static bool serve(int wire)
         return false;
     if (c.kind == HELPER_GUARD && fork() == 0) {
         int own = fcntl(fds[HELPER_FILE], F_DUPFD_CLOEXEC, GUARD_FD);
-        sigset_t none;
 
-        (void)sigemptyset(&none);
-        (void)sigprocmask(SIG_SETMASK, &none, NULL);
+        (void)signal(SIGCHLD, SIG_DFL);
         (void)close_range(3, GUARD_FD - 1, 0); /* the agent's socket is none of a guard's */
         guard_serve(&helper, own);
     }
@@ -72,22 +66,6 @@ static bool serve(int wire)
         if (fds[i] >= 0)
             (void)close(fds[i]);
     return true;
-}
-
-static _Noreturn void run_agent(char **argv, int wire)
-{
-    int own = fcntl(wire, F_DUPFD, 10);
-    char number[16];
-    sigset_t none;
-
-    (void)sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
-    (void)snprintf(number, sizeof(number), "%d", own);
-    if (own < 0 || setenv(HELPER_ENV, number, 1) < 0 || setenv("USER", helper.agent.name, 1) < 0 ||
-        user_become(&helper, &helper.agent) < 0 || prctl(PR_SET_PDEATHSIG, SIGTERM) < 0)
-        err(1, "cannot become the user of the agent");
-    (void)execv(argv[0], argv);
-    err(1, "cannot run '%s'", argv[0]);
 }
 
 static void find_account(const char *name, struct helper_user *ret)
@@ -100,37 +78,24 @@ static void find_account(const char *name, struct helper_user *ret)
     (void)snprintf(ret->name, sizeof(ret->name), "%s", name);
 }
 
-/* Serve until the agent has ended. Returns its status. */
-static int look_after(pid_t agent, int wire, int signals)
+/* This process, which whoever started it looks after, becomes the agent. */
+static _Noreturn void become_agent(char **argv, int wire)
 {
-    struct signalfd_siginfo info;
-    int status, result = -1;
-    pid_t pid;
+    char number[16];
 
-    while (result < 0) {
-        struct pollfd p[2] = {{.fd = signals, .events = POLLIN}, {.fd = wire, .events = POLLIN}};
-
-        (void)poll(p, 2, -1);
-        if (p[1].revents && !serve(wire)) {
-            (void)kill(agent, SIGTERM); /* an agent that speaks otherwise is none */
-            (void)close(wire);
-            wire = -1;
-        }
-        if (p[0].revents && read(signals, &info, sizeof(info)) == (ssize_t)sizeof(info) && info.ssi_signo != SIGCHLD)
-            (void)kill(agent, (int)info.ssi_signo);
-        while ((pid = waitpid(-1, &status, WNOHANG)) > 0) /* the agent, or guards */
-            if (pid == agent)
-                result = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    }
-    return result;
+    (void)snprintf(number, sizeof(number), "%d", fcntl(wire, F_DUPFD, 10));
+    if (setenv(HELPER_ENV, number, 1) < 0 || setenv("USER", helper.agent.name, 1) < 0 ||
+        !user_become(&helper, &helper.agent))
+        err(1, "cannot become the user of the agent");
+    (void)execv(argv[0], argv);
+    err(1, "cannot run '%s'", argv[0]);
 }
 
 int main(int argc, char **argv)
 {
-    int wires[2] = {-1, -1}, fd, r = 0;
     char self[4096] = "";
-    pid_t agent = -1;
-    sigset_t set;
+    int wires[2], fd;
+    pid_t pid;
 
     if (argc < 4 || argv[3][0] != '/' || geteuid() != 0)
         errx(2, "usage, by root: muster-helper AGENT-ACCOUNT JOB-ACCOUNT /PATH/OF/muster-agent ARGUMENT...\n"
@@ -147,17 +112,15 @@ int main(int argc, char **argv)
     if (helper.program < 0)
         err(1, "cannot open '%s'", argv[3]);
     (void)umask(022);
-    (void)sigemptyset(&set);
-    (void)sigaddset(&set, SIGCHLD);
-    (void)sigaddset(&set, SIGTERM);
-    (void)sigaddset(&set, SIGINT);
-    (void)sigprocmask(SIG_SETMASK, &set, NULL);
-    r = setgroups(1, &helper.agent.gid) < 0 ? -errno : user_keep_capabilities(CAPABILITIES, CAPABILITIES);
-    fd = signalfd(-1, &set, SFD_CLOEXEC);
-    if (r < 0 || fd < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, wires) < 0 || (agent = fork()) < 0)
-        errx(1, "cannot start: %s", strerror(r < 0 ? -r : errno));
-    if (agent == 0)
-        run_agent(argv + 3, wires[1]);
+    if (setgroups(1, &helper.agent.gid) < 0 || !user_keep_capabilities(CAPABILITIES, CAPABILITIES) ||
+        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, wires) < 0 || (pid = fork()) < 0)
+        err(1, "cannot start");
+    if (pid > 0)
+        become_agent(argv + 3, wires[1]);
     (void)close(wires[1]);
-    return look_after(agent, wires[0], fd);
+    (void)setsid();                 /* what a terminal sends is the agent's */
+    (void)signal(SIGCHLD, SIG_IGN); /* guards, of which nothing is asked */
+    while (serve(wires[0]))
+        ;
+    return 0;
 }

@@ -53,19 +53,16 @@ bool user_find(const struct helper *h, const char *name, struct helper_user *ret
 /* Groups of people are kept, and those of devices; others open what is the system's. */
 static bool is_kept(const struct helper *h, gid_t gid, unsigned long from)
 {
-    static const char *const devices = " video render ", *const roots =
-                                                             " sudo wheel docker lxd incus libvirt disk kvm ";
     const struct group *g = getgrgid(gid);
-    char word[64] = "";
+    char word[64];
 
-    if (g)
-        (void)snprintf(word, sizeof(word), " %s ", g->gr_name);
-    if (*word && strstr(roots, word))
+    (void)snprintf(word, sizeof(word), " %s ", g ? g->gr_name : "?");
+    if (strstr(" sudo wheel docker lxd incus libvirt disk kvm ", word))
         return false;
-    return (*word && strstr(devices, word)) || (gid >= from && gid != h->agent.gid && gid != NOBODY);
+    return strstr(" video render ", word) || (gid >= from && gid != h->agent.gid && gid != NOBODY);
 }
 
-int user_keep_capabilities(uint64_t bits, uint64_t bound)
+bool user_keep_capabilities(uint64_t bits, uint64_t bound)
 {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct data[2] = {{.effective = (uint32_t)bits, .permitted = (uint32_t)bits}}; /* low ones */
@@ -73,31 +70,27 @@ int user_keep_capabilities(uint64_t bits, uint64_t bound)
     for (unsigned long c = 0; prctl(PR_CAPBSET_READ, c, 0, 0, 0) >= 0; c++)
         if (!(c < 64 && bound >> c & 1) && prctl(PR_CAPBSET_READ, c, 0, 0, 0) > 0 &&
             prctl(PR_CAPBSET_DROP, c, 0, 0, 0) < 0)
-            return -errno;
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0 ||
-        syscall(SYS_capset, &head, data) < 0)
-        return -errno;
-    return 0;
+            return false;
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) == 0 && syscall(SYS_capset, &head, data) == 0;
 }
 
-int user_become(const struct helper *h, const struct helper_user *u)
+bool user_become(const struct helper *h, const struct helper_user *u)
 {
     unsigned long from = first_of_people();
     gid_t all[GROUPS_MAX], kept[GROUPS_MAX];
-    int n = GROUPS_MAX, k = 0, r;
+    int n = GROUPS_MAX, k = 0;
 
     if (getgrouplist(u->name, u->gid, all, &n) < 0)
-        return -E2BIG;
+        return errno = E2BIG, false;
     for (int i = 0; i < n; i++)
         if (u->uid == h->agent.uid || is_kept(h, all[i], from))
             kept[k++] = all[i];
-    if (setgroups((size_t)k, kept) < 0 || setresgid(u->gid, u->gid, u->gid) < 0)
-        return -errno;
-    r = user_keep_capabilities(1 << CAP_SETUID, 0); /* the bounding set goes while there is a right to drop it */
-    if (r < 0 || setresuid(u->uid, u->uid, u->uid) < 0)
-        return r < 0 ? r : -errno;
-    r = user_keep_capabilities(0, 0);
-    if (r == 0 && (setuid(0) == 0 || setgid(0) == 0))
+    if (setgroups((size_t)k, kept) < 0 || setresgid(u->gid, u->gid, u->gid) < 0 ||
+        !user_keep_capabilities(1 << CAP_SETUID, 0) || /* the bounding set goes while there is a right to drop it */
+        setresuid(u->uid, u->uid, u->uid) < 0 || !user_keep_capabilities(0, 0))
+        return false;
+    if (setuid(0) == 0 || setgid(0) == 0)
         abort(); /* it must not be root any more */
-    return r;
+    return true;
 }
