@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "api/cli/help.h"
-#include "api/protocol/protocol.h"
+#include "api/protocol/reference.h"
 #include "api/spec.h"
 #include "base/version.h"
 
@@ -135,11 +135,11 @@ int help_main(struct cli *c)
         struct buf b;
 
         buf_init(&b, 1 << 20);
-        (void)(cli_option(c, "spec") ? spec_reference(&b) : protocol_reference(&b));
+        (void)(cli_option(c, "spec") ? spec_reference(&b) : reference_print(&b));
         (void)fputs(buf_text(&b), stdout);
         buf_clear(&b);
     } else if (cli_option(c, "schema") || cli_option(c, "messages")) {
-        json_t *schema = cli_option(c, "schema") ? spec_schema() : protocol_schemas();
+        json_t *schema = cli_option(c, "schema") ? spec_schema() : reference_schemas();
         int r = schema ? cli_print_json(schema) : cli_fail(CLI_FAILED, "no memory");
 
         json_decref(schema);

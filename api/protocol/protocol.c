@@ -2,37 +2,6 @@
 
 #include <errno.h>
 
-#include "api/protocol/assignment.h"
-#include "api/protocol/exit.h"
-#include "api/protocol/join.h"
-#include "api/protocol/registration.h"
-#include "api/protocol/rendezvous.h"
-#include "api/protocol/report.h"
-
-const struct wire_message *const protocol_messages[] = {
-    &registration_message, &registration_answer_message, &assignment_set_message,
-    &assignment_message,   &assignment_layout_message,   &assignment_rank_message,
-    &report_message,       &report_run_message,          &report_rank_message,
-    &report_group_message, &report_piece_message,        &report_answer_message,
-    &report_acks_message,  &report_ack_message,          &report_ref_message,
-    &exit_message,         &rendezvous_message,          &rendezvous_entry_message,
-    &join_message,         &join_answer_message,         NULL,
-};
-
-static const struct {
-    enum exit_cause cause;
-    const char *what;
-} causes[] = {
-    {EXIT_CAUSE_PROGRAM, "the program's own affair: status and signal are all that is known"},
-    {EXIT_CAUSE_DONE, "its work is done"},
-    {EXIT_CAUSE_DRAINED, "it was told to save and end, and did; of a command: it ended with status 0"},
-    {EXIT_CAUSE_USER, "the spec, the data or the model is at fault: not tried again by default"},
-    {EXIT_CAUSE_INTERNAL, "a fault of Muster itself"},
-    {EXIT_CAUSE_NODE, "its machine (disk, memory, device), or the rank could not be started or was lost"},
-    {EXIT_CAUSE_ABORTED, "it was told to give up, or lost a peer: never the first cause"},
-    {EXIT_CAUSE_MEMORY, "the kernel ended it, since it took more memory than it may: its owner's affair"},
-};
-
 int protocol_check(int version, const char *what, struct merr *err)
 {
     if (version >= PROTOCOL_OLDEST && version <= PROTOCOL_VERSION)
@@ -41,41 +10,4 @@ int protocol_check(int version, const char *what, struct merr *err)
                     "%s speaks version %d of the protocol, this program versions %d to %d: install the same release of "
                     "Muster on all nodes, the server's first",
                     what, version, PROTOCOL_OLDEST, PROTOCOL_VERSION);
-}
-
-json_t *protocol_schemas(void)
-{
-    json_t *all = json_object();
-
-    for (const struct wire_message *const *m = protocol_messages; all && *m; m++)
-        if (wire_schema(*m, all) < 0) {
-            json_decref(all);
-            return NULL;
-        }
-    return all;
-}
-
-int protocol_reference(struct buf *out)
-{
-    (void)buf_printf(out,
-                     "## Fields of the messages\n\n"
-                     "Printed from the tables in `api/protocol/` by `make docs/protocol.md`. Version of the protocol: "
-                     "%d; versions from %d on are read.\nA field that is left out, or null, has the value given for "
-                     "that; fields that are not listed are passed over.\n",
-                     PROTOCOL_VERSION, PROTOCOL_OLDEST);
-    for (const struct wire_message *const *m = protocol_messages; *m; m++) {
-        (void)buf_printf(out, "\n### %s\n\n%s\n\n", (*m)->name, (*m)->what);
-        wire_print(*m, out);
-    }
-    (void)buf_addstr(out, "\n### cause\n\nOf an exit; the status is what `muster-train` ends with, for those who start "
-                          "it by hand.\n\n| cause | status | what |\n|---|---|---|\n");
-    for (size_t i = 0; i < sizeof(causes) / sizeof(causes[0]); i++) {
-        (void)buf_printf(out, "| `%s` | ", exit_cause_names[causes[i].cause]);
-        if (causes[i].cause == EXIT_CAUSE_PROGRAM || causes[i].cause == EXIT_CAUSE_MEMORY)
-            (void)buf_addstr(out, "any");
-        else
-            (void)buf_printf(out, "%d", exit_status(causes[i].cause));
-        (void)buf_printf(out, " | %s |\n", causes[i].what);
-    }
-    return buf_failed(out) ? -ENOMEM : 0;
 }

@@ -1,7 +1,7 @@
-/* protocol - the contract between musterd, muster-agent and muster-train: its version and its messages
+/* protocol - the contract between musterd, muster-agent and muster-train: its version and sizes
  *
  * Each message is a struct and a table of its fields (wire.h), in a file of its own in this folder; the table reads and
- * writes it in all programs and prints its part of docs/protocol.md.
+ * writes it in all programs and prints its part of docs/protocol.md (reference.h).
  *
  * Version 1 had no number, and said whose fault a rank's end is by its exit status. Version 2 has the number, in
  * registrations and assignments, and the cause as a field of its own (exit.h). What version 1 wrote is still read.
@@ -10,7 +10,6 @@
 #define MUSTER_API_PROTOCOL_PROTOCOL_H
 
 #include "api/protocol/wire.h"
-#include "base/buf.h"
 #include "base/merr.h"
 
 #define PROTOCOL_VERSION 2
@@ -25,14 +24,5 @@
 /* Whether a message of this version can be read. Returns 0, or -EPROTO: what ("the assignment of job 'j17'") is of a
  * version that this program does not know, and what to do. */
 int protocol_check(int version, const char *what, struct merr *err);
-
-/* Print the fields of all messages: the last section of docs/protocol.md. Returns 0 or -ENOMEM. */
-int protocol_reference(struct buf *out);
-
-/* JSON schemas of all messages by name, for api/openapi.yaml; new, NULL without memory. */
-json_t *protocol_schemas(void);
-
-/* All messages in the order of the reference; NULL ends them. */
-extern const struct wire_message *const protocol_messages[];
 
 #endif

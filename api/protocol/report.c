@@ -209,16 +209,16 @@ const struct wire_message report_run_message = {
     WIRE_MESSAGE(report_run, run_fields),
 };
 
+/* Which file of which run. */
+#define PIECE_FIELDS                                                                                                   \
+    RUN_FIELDS(report_piece),                                                                                          \
+    {                                                                                                                  \
+        .name = "rank", .kind = WIRE_INT, .flags = WIRE_OMIT, WIRE_AT(report_piece, rank), .min = 0, .max = INT32_MAX, \
+        .fallback = -1, .what = "whose log it is of"                                                                   \
+    }
+
 static const struct wire_field piece_fields[] = {
-    RUN_FIELDS(report_piece),
-    {.name = "rank",
-     .kind = WIRE_INT,
-     .flags = WIRE_OMIT,
-     WIRE_AT(report_piece, rank),
-     .min = 0,
-     .max = INT32_MAX,
-     .fallback = -1,
-     .what = "whose log it is of"},
+    PIECE_FIELDS,
     {.name = "offset",
      .kind = WIRE_LONG,
      WIRE_AT(report_piece, offset),
@@ -242,15 +242,7 @@ const struct wire_message report_piece_message = {
 };
 
 static const struct wire_field ack_fields[] = {
-    RUN_FIELDS(report_piece),
-    {.name = "rank",
-     .kind = WIRE_INT,
-     .flags = WIRE_OMIT,
-     WIRE_AT(report_piece, rank),
-     .min = 0,
-     .max = INT32_MAX,
-     .fallback = -1,
-     .what = "whose log it is of"},
+    PIECE_FIELDS,
     {.name = "offset",
      .kind = WIRE_LONG,
      .flags = WIRE_NEEDED,

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -20,7 +19,6 @@
 #include "checkpoint/write/flush.h"
 #include "checkpoint/write/writer_priv.h"
 
-#define YIELD 5 /* added to the trainer's nice value */
 #define TIMEOUT_DEFAULT_US (INT64_C(300) * 1000000)
 #define STUCK_DEFAULT_US (INT64_C(60) * 1000000)
 
@@ -34,51 +32,10 @@ static void unlock(struct mck_writer *w)
     (void)pthread_mutex_unlock(&w->lock);
 }
 
-struct attempt *writer_oldest(struct mck_writer *w)
-{
-    struct attempt *best = NULL;
-
-    for (int i = 0; i < ATTEMPTS_MAX; i++)
-        if (w->attempt[i].used && (!best || w->attempt[i].serial < best->serial))
-            best = &w->attempt[i];
-    return best;
-}
-
-void writer_yield(void)
-{
-    id_t self = (id_t)gettid();
-
-    (void)setpriority(PRIO_PROCESS, self, getpriority(PRIO_PROCESS, self) + YIELD);
-}
-
 /* May any thread read the buffers at once, as memory of the host? */
 static bool reads_memory(const struct mck_writer *w)
 {
     return !w->lift && !w->cfg.fetch;
-}
-
-void writer_free_slot(struct mck_writer *w, int slot)
-{
-    w->free_slot[w->free_slots++] = slot;
-    (void)pthread_cond_signal(&w->capture);
-    (void)pthread_cond_broadcast(&w->gate);
-}
-
-void writer_fail(struct mck_writer *w, struct attempt *a, int code, const struct merr *err)
-{
-    if (!a->code) {
-        a->code = code;
-        a->err = *err;
-    }
-    (void)pthread_cond_broadcast(&w->gate);
-    (void)pthread_cond_broadcast(&w->capture);
-    (void)pthread_cond_broadcast(&w->encode);
-    (void)pthread_cond_broadcast(&w->commit);
-}
-
-void writer_average(double *rate, double now)
-{
-    *rate = *rate > 0 ? 0.7 * *rate + 0.3 * now : now;
 }
 
 /* --- birth ------------------------------------------------------------------------------------- */

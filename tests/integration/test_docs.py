@@ -99,16 +99,40 @@ def test_targets_and_pages_that_the_docs_name_are_there(page):
         assert os.path.exists(os.path.join(ROOT, os.path.dirname(page), link)), f"{page}: {link}"
 
 
-def test_the_tour_names_functions_and_files_that_are_there():
-    sources = {}
-    for path in glob.glob(f"{ROOT}/*/**/*.[ch]", recursive=True):
-        if os.path.relpath(path, ROOT).split(os.sep)[0] in ("api", "checkpoint", "scheduler", "server", "worker"):
-            with open(path, encoding="utf-8") as f:
-                sources[os.path.relpath(path, ROOT)] = f.read()
-    tour = read("docs/architecture.md").split("## Three trips", 1)[1].split("\n## ", 1)[0]
-    functions, files = re.findall(r"`(\w+)\(\)`", tour), re.findall(r"`([\w/]+\.[ch])`", tour)
-    assert len(functions) > 50 and len(files) > 30
+@pytest.fixture(scope="module")
+def sources():
+    """Text of the C files by path."""
+    found = {}
+    for path in subprocess.run(["git", "ls-files", "*.[ch]", "*.cu", "*.cc"], cwd=ROOT, capture_output=True, text=True,
+                               check=True).stdout.split():
+        with open(os.path.join(ROOT, path), encoding="utf-8") as f:
+            found[path] = f.read()
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_source_files_that_the_docs_name_are_there(page, sources):
+    for name in re.findall(r"`([\w/]+\.(?:[ch]|cu|cc))`", read(page)):
+        if not re.search("[A-Z]{3}", name):
+            assert any(f"/{path}".endswith(f"/{name}") for path in sources), f"{page}: {name}"
+
+
+def defined(text, function):
+    return re.search(rf"^[a-z][^;=\n]*\b{function}\(", text, re.M)
+
+
+def test_the_tour_names_functions_that_are_there_and_the_files_they_are_in(sources):
+    page = read("docs/architecture.md")
+    tour = page.split("## Three trips", 1)[1].split("\n## ", 1)[0]
+    product = {p: t for p, t in sources.items() if p.split("/")[0] in ("api", "checkpoint", "scheduler", "server",
+                                                                       "worker")}
+    functions = re.findall(r"`(\w+)\(\)`", page)
+    assert len(functions) > 50
     for name in functions:
-        assert any(re.search(rf"^[a-z][^;=\n]*\b{name}\(", text, re.M) for text in sources.values()), name
-    for name in files:
-        assert any(f"/{path}".endswith(f"/{name}") for path in sources), name
+        assert any(defined(text, name) for text in product.values()), name
+    placed = [(f, name) for f, name in re.findall(r"`([\w/]+\.c)`: `(\w+)\(\)`", tour)]
+    placed += [(f, name) for name, f in re.findall(r"`(\w+)\(\)`\s(?:\(|of\s)`([\w/]+\.[ch])`", tour)]
+    assert len(placed) > 30
+    for file, name in placed:
+        assert any(defined(text, name) for path, text in product.items() if f"/{path}".endswith(f"/{file}")), \
+            f"{name}() is not in {file}"

@@ -31,6 +31,22 @@ int ranks_new(const struct ranks_cfg *cfg, struct ranks **ret, struct merr *err)
     return 0;
 }
 
+void ranks_run_free(struct run *run)
+{
+    if (!run)
+        return;
+    for (int i = 0; i < run->n; i++) {
+        struct rank *rank = &run->ranks[i];
+
+        machine_rank_free(rank->on_machine);
+        json_decref(rank->log_tail);
+    }
+    free(run->ranks);
+    assignment_clear(&run->assignment);
+    spec_free(run->spec);
+    free(run);
+}
+
 void ranks_free(struct ranks *r)
 {
     if (!r)

@@ -15,9 +15,6 @@ struct ranks {
 
 void ranks_run_free(struct run *run);
 
-/* Put a run into the table. -ENOSPC. */
-int ranks_insert(struct ranks *r, struct run *run, struct merr *err);
-
 /* A rank has ended like this. */
 void ranks_end_rank(struct run *run, struct rank *rank, const struct rank_exit *end);
 

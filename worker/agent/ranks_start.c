@@ -13,22 +13,6 @@ static bool usable_job(const char *job)
            strspn(job, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") == strlen(job);
 }
 
-void ranks_run_free(struct run *run)
-{
-    if (!run)
-        return;
-    for (int i = 0; i < run->n; i++) {
-        struct rank *rank = &run->ranks[i];
-
-        machine_rank_free(rank->on_machine);
-        json_decref(rank->log_tail);
-    }
-    free(run->ranks);
-    assignment_clear(&run->assignment);
-    spec_free(run->spec);
-    free(run);
-}
-
 /* How many different nodes come before the first rank of node (all of them for NULL). */
 static int nodes_before(const struct assignment *a, const char *node)
 {
@@ -155,7 +139,8 @@ static int new_run(const struct ranks *r, struct assignment *a, int slots, struc
     return 0;
 }
 
-int ranks_insert(struct ranks *r, struct run *run, struct merr *err)
+/* Put a run into the table. -ENOSPC. */
+static int insert(struct ranks *r, struct run *run, struct merr *err)
 {
     struct run **v;
 
@@ -243,7 +228,7 @@ int ranks_start(struct ranks *r, const json_t *doc, struct merr *err)
     if (slot_taken(r, run))
         code = merr_set(err, -EAGAIN, "run %s: one of its slots is not free yet", run->job);
     else
-        code = ranks_insert(r, run, err);
+        code = insert(r, run, err);
     if (code < 0) {
         ranks_run_free(run);
         return code;
@@ -289,7 +274,7 @@ static int adopt_run(void *arg, const char *folder, struct assignment *assignmen
     if (code == 0 && strcmp(run->folder, folder) != 0)
         code = merr_set(err, -EPROTO, "'%s' holds the assignment of '%s'", folder, run->folder);
     if (code == 0)
-        code = ranks_insert(r, run, err);
+        code = insert(r, run, err);
     if (code < 0) {
         ranks_run_free(run);
         return code;

@@ -113,6 +113,9 @@ struct context stage_context(const struct stage_cfg *cfg);
 /* The embedding of slot->tokens into slot->in. */
 int stage_embed(struct stage *st, struct stage_slot *slot, bool train, struct merr *err);
 
+/* The gradients of what it read, from slot->out. */
+int stage_embed_backward(struct stage *st, struct stage_slot *slot, float *grad, struct merr *err);
+
 /* The final norm, the head and the losses of tmp; to train (grad), slot->out becomes the gradient of tmp. */
 int stage_head(struct stage *st, struct stage_slot *slot, float *grad, float weight, struct merr *err);
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api/protocol/assignment.h"
+#include "api/protocol/reference.h"
 #include "tests/unit/api/protocol/random_message.h"
 
 #define ROUNDS 300
@@ -42,7 +43,7 @@ static void what_is_written_is_read_back_the_same(void **state)
     struct draws d = draws_begin();
 
     (void)state;
-    for (const struct wire_message *const *m = protocol_messages; *m; m++)
+    for (const struct wire_message *const *m = reference_messages; *m; m++)
         for (int i = 0; i < ROUNDS; i++) {
             char *told = calloc(1, (*m)->size), *heard = calloc(1, (*m)->size);
             struct merr err = {""};
@@ -69,7 +70,7 @@ static void a_needed_field_that_is_missing_is_named(void **state)
     int needed = 0;
 
     (void)state;
-    for (const struct wire_message *const *m = protocol_messages; *m; m++)
+    for (const struct wire_message *const *m = reference_messages; *m; m++)
         for (size_t i = 0; i < (*m)->n_fields; i++) {
             const struct wire_field *f = &(*m)->fields[i];
             json_t *doc = drawn(&d, *m);
@@ -101,7 +102,7 @@ static void a_field_of_another_kind_is_named_with_what_it_wants(void **state)
     struct draws d = draws_begin();
 
     (void)state;
-    for (const struct wire_message *const *m = protocol_messages; *m; m++)
+    for (const struct wire_message *const *m = reference_messages; *m; m++)
         for (size_t i = 0; i < (*m)->n_fields; i++) {
             const struct wire_field *f = &(*m)->fields[i];
             bool text = f->kind == WIRE_TEXT || f->kind == WIRE_STRING || f->kind == WIRE_ENUM;
@@ -125,7 +126,7 @@ static void a_field_past_its_limit_is_refused_or_cut(void **state)
     struct draws d = draws_begin();
 
     (void)state;
-    for (const struct wire_message *const *m = protocol_messages; *m; m++)
+    for (const struct wire_message *const *m = reference_messages; *m; m++)
         for (size_t i = 0; i < (*m)->n_fields; i++) {
             const struct wire_field *f = &(*m)->fields[i];
             bool number = f->kind == WIRE_INT || f->kind == WIRE_LONG;
@@ -187,14 +188,14 @@ static void all_faults_are_told_at_once_each_with_its_place(void **state)
 static void a_schema_has_what_its_message_writes(void **state)
 {
     struct draws d = draws_begin();
-    json_t *all = protocol_schemas(), *report = json_object_get(all, "AgentReportRank");
+    json_t *all = reference_schemas(), *report = json_object_get(all, "AgentReportRank");
     const char *key;
     json_t *v;
 
     (void)state;
     assert_non_null(report);
     assert_string_equal(json_string_value(json_object_get(report, "type")), "object");
-    for (const struct wire_message *const *m = protocol_messages; *m; m++)
+    for (const struct wire_message *const *m = reference_messages; *m; m++)
         for (int i = 0; i < ROUNDS / 10; i++) {
             json_t *doc = drawn(&d, *m), *schema = json_object(), *needed, *one;
             size_t k;
@@ -218,7 +219,7 @@ static void fields_that_nobody_knows_and_nulls_are_passed_over(void **state)
     struct draws d = draws_begin();
 
     (void)state;
-    for (const struct wire_message *const *m = protocol_messages; *m; m++) {
+    for (const struct wire_message *const *m = reference_messages; *m; m++) {
         json_t *doc = drawn(&d, *m);
         char *s = malloc((*m)->size);
 
@@ -238,7 +239,7 @@ static void what_is_no_object_is_refused(void **state)
     static const char *const texts[] = {"[]", "7", "null", "\"x\""};
 
     (void)state;
-    for (const struct wire_message *const *m = protocol_messages; *m; m++) {
+    for (const struct wire_message *const *m = reference_messages; *m; m++) {
         char *s = malloc((*m)->size);
 
         for (size_t i = 0; i < COUNT(texts); i++) {
@@ -264,7 +265,7 @@ static void a_message_that_memory_is_too_short_for_is_not_written(void **state)
     struct draws d = draws_begin();
 
     (void)state;
-    for (const struct wire_message *const *m = protocol_messages; *m; m++) {
+    for (const struct wire_message *const *m = reference_messages; *m; m++) {
         char *s = calloc(1, (*m)->size);
         json_t *doc = NULL;
 
@@ -291,7 +292,7 @@ static void the_reference_is_the_end_of_the_docs(void **state)
     (void)state;
     buf_init(&want, 1 << 20);
     buf_init(&file, 1 << 20);
-    assert_int_equal(protocol_reference(&want), 0);
+    assert_int_equal(reference_print(&want), 0);
     assert_non_null(in);
     while ((n = fread(part, 1, sizeof(part), in)) > 0)
         (void)buf_add(&file, part, n);

@@ -4,7 +4,6 @@
  * of one head, with the running maximum and sum of FlashAttention (Dao et al. 2022) over the blocks of keys. Backward:
  * one item is one key-value head of one document and owns its whole dk and dv, so nothing is added by two threads and
  * the order of each sum is fixed. */
-#include "worker/engine/kernels/cpu/bf16.h"
 #include "worker/engine/kernels/cpu/block.h"
 
 #include <errno.h>
@@ -250,11 +249,7 @@ int cpu_attention_forward(struct kern_stream *s, const struct kern_attention *a,
     struct attention_job job = {.stream = s, .a = a};
     struct item *item;
     double pairs;
-    int n, rc;
-
-    if (a->type == KERN_BF16)
-        return bf16_attention(s, a, false, err);
-    rc = list_items(s, a, a->heads, CPU_SPAN, &item, &n, &pairs, err);
+    int n, rc = list_items(s, a, a->heads, CPU_SPAN, &item, &n, &pairs, err);
 
     if (rc < 0)
         return rc;
@@ -372,11 +367,7 @@ int cpu_attention_backward(struct kern_stream *s, const struct kern_attention *a
     struct attention_job job = {.stream = s, .a = a};
     struct item *item;
     double pairs;
-    int n, rc;
-
-    if (a->type == KERN_BF16)
-        return bf16_attention(s, a, true, err);
-    rc = list_items(s, a, a->kv_heads, 0, &item, &n, &pairs, err);
+    int n, rc = list_items(s, a, a->kv_heads, 0, &item, &n, &pairs, err);
 
     if (rc < 0)
         return rc;

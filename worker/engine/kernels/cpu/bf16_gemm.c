@@ -76,26 +76,6 @@ static void widen_panel(const struct gemm_job *job, const struct tile *t, int k,
         loops->widen(b + (size_t)(k + r) * ldb + (size_t)t->column, n, t->b + (size_t)r * n);
 }
 
-void bf16_finish(const struct kern_stream *s, const struct kern_gemm *g, float *c, size_t ldc, int row, int column,
-                 int rows, int cols)
-{
-    const struct cpu_loops *loops = s->loops;
-    size_t n = (size_t)cols;
-
-    if (g->epilogue != KERN_PLAIN)
-        loops->add_bias(c, ldc, g->bias + column, rows, cols);
-    for (int r = 0; r < rows; r++, c += ldc) {
-        size_t at = (size_t)(row + r) * (size_t)g->ldc + (size_t)column;
-
-        if (g->epilogue == KERN_BIAS_GELU) {
-            loops->narrow(c, n, (uint16_t *)g->aux + at);
-            loops->widen((uint16_t *)g->aux + at, n, c);
-            loops->gelu_forward(c, n, c);
-        }
-        loops->narrow(c, n, (uint16_t *)g->c + at);
-    }
-}
-
 static void finish(const struct gemm_job *job, const struct tile *t)
 {
     if (job->g->c_type == KERN_BF16)

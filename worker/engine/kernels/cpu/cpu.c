@@ -15,49 +15,6 @@
 #define ROW_FLOATS 16384 /* about so many elements of an item of whole rows */
 #define STRIP 64         /* columns of an item that walks all rows */
 #define PARTIAL_ROWS 64  /* rows whose sums one item of a norm's backward collects */
-#define WAKE_US 40.0     /* a call below this stays on its thread */
-
-int cpu_work(struct kern_stream *s, size_t bytes, void **ret, struct merr *err)
-{
-    if (s->work_bytes < bytes) {
-        void *p;
-        int rc = host_alloc(bytes, &p, err);
-
-        if (rc < 0)
-            return rc;
-        host_free(s->work);
-        s->work = p;
-        s->work_bytes = bytes;
-    }
-    *ret = s->work;
-    return 0;
-}
-
-int cpu_wide(struct kern_stream *s, size_t n, float **ret, struct merr *err)
-{
-    if (s->wide_floats < n) {
-        void *p;
-        int rc = host_alloc(n * sizeof(float), &p, err);
-
-        if (rc < 0)
-            return rc;
-        host_free(s->wide);
-        s->wide = p;
-        s->wide_floats = n;
-    }
-    *ret = s->wide;
-    return 0;
-}
-
-void cpu_run(struct kern_stream *s, int items, double microseconds, pool_fn fn, void *arg)
-{
-    if (microseconds >= WAKE_US) {
-        pool_run(s->pool, items, fn, arg);
-        return;
-    }
-    for (int i = 0; i < items; i++)
-        fn(arg, i, 0);
-}
 
 #ifdef __x86_64__
 static bool has_avx2(void)
@@ -683,6 +640,21 @@ static int embedding_forward(struct kern_stream *s, const float *table, int firs
     return 0;
 }
 
+static int gemm(struct kern_stream *s, const struct kern_gemm *g, struct merr *err)
+{
+    return g->type == KERN_BF16 ? bf16_gemm(s, g, err) : cpu_gemm(s, g, err);
+}
+
+static int attention_forward(struct kern_stream *s, const struct kern_attention *a, struct merr *err)
+{
+    return a->type == KERN_BF16 ? bf16_attention(s, a, false, err) : cpu_attention_forward(s, a, err);
+}
+
+static int attention_backward(struct kern_stream *s, const struct kern_attention *a, struct merr *err)
+{
+    return a->type == KERN_BF16 ? bf16_attention(s, a, true, err) : cpu_attention_backward(s, a, err);
+}
+
 const struct kern_ops *kern_cpu(void)
 {
     static const struct kern_ops ops = {
@@ -696,10 +668,10 @@ const struct kern_ops *kern_cpu(void)
         .copy_rows = cpu_copy_rows,
         .fill = cpu_fill,
         .to_bf16 = bf16_from_f32,
-        .gemm = cpu_gemm,
+        .gemm = gemm,
         .weights_changed = weights_changed,
-        .attention_forward = cpu_attention_forward,
-        .attention_backward = cpu_attention_backward,
+        .attention_forward = attention_forward,
+        .attention_backward = attention_backward,
         .attention_cached = cpu_attention_cached,
         .layernorm_forward = layernorm_forward,
         .layernorm_backward = layernorm_backward,

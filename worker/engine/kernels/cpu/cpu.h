@@ -65,7 +65,7 @@ int cpu_product(struct kern_stream *s, const struct kern_gemm *g, struct merr *e
 /* What follows the product in rows [row, row + rows) and columns [column, column + cols) of C. */
 void cpu_epilogue(const struct kern_stream *s, const struct kern_gemm *g, int row, int column, int rows, int cols);
 
-/* As the entries of struct kern_ops. */
+/* As the entries of struct kern_ops, of f32; bf16.h has those of bf16. */
 int cpu_copy(struct kern_stream *s, void *dst, const void *src, size_t bytes, struct merr *err);
 int cpu_copy_rows(struct kern_stream *s, void *dst, size_t dst_stride, const void *src, size_t src_stride, size_t bytes,
                   int rows, struct merr *err);

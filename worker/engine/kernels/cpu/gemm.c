@@ -9,11 +9,10 @@
  * The calls are dnnl_sgemm: for f32 it runs the same code as the matmul primitive without a primitive to look up, and
  * what a packed weight would save in f32 is within a few hundredths, there as with our own tiles; weights_changed
  * therefore has nothing to drop. */
-#include "worker/engine/kernels/cpu/bf16.h"
+#include "worker/engine/kernels/cpu/cpu.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <oneapi/dnnl/dnnl.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -35,25 +34,6 @@ struct gemm_job {
     float *part;     /* BY_DEPTH: [blocks][m][n], added to C in order */
     atomic_int code; /* first failure */
 };
-
-int cpu_sgemm(bool trans_a, bool trans_b, int m, int n, int k, const float *a, int lda, const float *b, int ldb,
-              bool accumulate, float *c, int ldc)
-{
-    dnnl_status_t st = dnnl_sgemm(trans_a ? 'T' : 'N', trans_b ? 'T' : 'N', m, n, k, 1.0f, a, lda, b, ldb,
-                                  accumulate ? 1.0f : 0.0f, c, ldc);
-
-    return st == dnnl_success ? 0 : st == dnnl_out_of_memory ? -ENOMEM : -EIO;
-}
-
-void cpu_epilogue(const struct kern_stream *s, const struct kern_gemm *g, int row, int column, int rows, int cols)
-{
-    size_t at = (size_t)row * (size_t)g->ldc + (size_t)column;
-
-    if (g->epilogue == KERN_BIAS)
-        s->loops->add_bias((float *)g->c + at, (size_t)g->ldc, g->bias + column, rows, cols);
-    else if (g->epilogue == KERN_BIAS_GELU)
-        s->loops->bias_gelu((float *)g->c + at, (float *)g->aux + at, (size_t)g->ldc, g->bias + column, rows, cols);
-}
 
 static int extent_of(const struct gemm_job *job)
 {
@@ -142,9 +122,7 @@ int cpu_gemm(struct kern_stream *s, const struct kern_gemm *g, struct merr *err)
     void *work = NULL;
     int rc;
 
-    if (g->type == KERN_BF16)
-        return bf16_gemm(s, g, err);
-    assert((!g->accumulate || g->epilogue == KERN_PLAIN) && g->c_type == KERN_F32);
+    assert(g->type == KERN_F32 && (!g->accumulate || g->epilogue == KERN_PLAIN) && g->c_type == KERN_F32);
     if (g->m == 0 || g->n == 0)
         return 0;
     if (g->k == 0) {
