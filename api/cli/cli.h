@@ -141,6 +141,7 @@ int jobs_list(struct cli *c);
 int jobs_show(struct cli *c);
 int jobs_explain(struct cli *c);
 int jobs_act(struct cli *c);
+int diagnose_main(struct cli *c);
 int jobs_cancel(struct cli *c);
 int jobs_checkpoint_now(struct cli *c);
 int plan_main(struct cli *c);

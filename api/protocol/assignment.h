@@ -57,7 +57,8 @@ struct assignment {
     struct assignment_rank *givers; /* source nodes: the job has left them, and their memory has its state */
     size_t n_givers;
     bool measure_links;
-    json_t *secrets; /* values by name, of those that the spec names; NULL: none. Not kept in the folder */
+    int64_t evidence; /* the newest that is asked for, before an order is obeyed; 0: none */
+    json_t *secrets;  /* values by name, of those that the spec names; NULL: none. Not kept in the folder */
     char proof[PROTOCOL_PROOF_MAX];    /* that the run is this node's, for its reports */
     char unix_user[PROTOCOL_USER_MAX]; /* the account of its ranks, where agents can have another; "": the jobs' */
 

@@ -3,7 +3,9 @@
 #include <errno.h>
 
 #include "api/protocol/assignment.h"
+#include "api/protocol/evidence.h"
 #include "api/protocol/exit.h"
+#include "api/protocol/incident.h"
 #include "api/protocol/join.h"
 #include "api/protocol/protocol.h"
 #include "api/protocol/registration.h"
@@ -11,13 +13,32 @@
 #include "api/protocol/report.h"
 
 const struct wire_message *const reference_messages[] = {
-    &registration_message, &registration_answer_message, &assignment_set_message,
-    &assignment_message,   &assignment_layout_message,   &assignment_rank_message,
-    &report_message,       &report_run_message,          &report_rank_message,
-    &report_group_message, &report_piece_message,        &report_answer_message,
-    &report_acks_message,  &report_ack_message,          &report_ref_message,
-    &exit_message,         &rendezvous_message,          &rendezvous_entry_message,
-    &join_message,         &join_answer_message,         NULL,
+    &registration_message,
+    &registration_answer_message,
+    &assignment_set_message,
+    &assignment_message,
+    &assignment_layout_message,
+    &assignment_rank_message,
+    &report_message,
+    &report_run_message,
+    &report_rank_message,
+    &report_group_message,
+    &report_piece_message,
+    &report_answer_message,
+    &report_acks_message,
+    &report_ack_message,
+    &report_ref_message,
+    &exit_message,
+    &rendezvous_message,
+    &rendezvous_entry_message,
+    &join_message,
+    &join_answer_message,
+    &evidence_message,
+    &evidence_rank_message,
+    &incident_message,
+    &incident_verdict_message,
+    &incident_rank_message,
+    NULL,
 };
 
 static const struct {

@@ -88,13 +88,15 @@ void runs_fault(struct core *c, struct entry *e, int rank, enum job_class class_
     struct merr err;
 
     assert((size_t)rank < e->job.n_places);
-    if (e->run.fault_message[0])
+    if (e->run.fault_message[0] && !e->run.hung)
         message = e->run.fault_message;
     if (e->run.lost_node && job_nodes_lost(&e->job, c->now.wall_us) >= JOB_NODES_LOST_MAX)
         (void)snprintf(text, sizeof(text),
                        "%d runs of this job in a row lost a node within %d minutes of their start, the last one %s; it "
                        "is not started again, so that it takes no more nodes with it",
                        JOB_NODES_LOST_MAX, (int)(JOB_SOON_US / 60000000), e->job.places[rank].node);
+    else if (e->run.hung) /* its verdict names the rank itself */
+        (void)snprintf(text, sizeof(text), "%s", message);
     else
         (void)snprintf(text, sizeof(text), "rank %d on %s: %s", rank, e->job.places[rank].node, message);
     outcome = json_pack("{s:s, s:s, s:i, s:s, s:o, s:i, s:s?, s:O?}", "class", job_class_name(class_), "message", text,

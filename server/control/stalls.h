@@ -8,16 +8,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "api/protocol/report.h"
-#include "scheduler/diagnose/hang.h"
+#include "api/protocol/incident.h"
+#include "server/cluster/job.h"
 
 struct stall { /* of a rank; zeroed: it goes on */
     int64_t told_us;
-    unsigned times; /* told in a row, of one and the same stall */
-    char op[16], phase[16];
-    uint64_t step;
-    struct hang_rank rank; /* its groups are owned */
-    char (*name)[16];      /* of the groups */
+    unsigned times;          /* told in a row, of one and the same stall */
+    struct report_rank told; /* its groups are owned */
 };
 
 struct stalls { /* of a run, by rank */
@@ -29,8 +26,8 @@ struct stalls { /* of a run, by rank */
  * without memory the rank is not known to stand still. */
 void stalls_take(struct stalls **stalls, size_t n, const struct report_rank *told, int64_t now_us);
 
-/* The name of the group whose operation it waits in; "?": it told none. */
-const char *stalls_group_name(const struct stall *p);
+/* Ranks as an incident has them, in a new list that borrows their groups. NULL: no memory. */
+struct incident_rank *stalls_list(const struct stalls *stalls, const struct job_place *places);
 
 void stalls_free(struct stalls *stalls);
 

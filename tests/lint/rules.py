@@ -12,7 +12,7 @@ FLOORS = {
     "scheduler": ["base"],
     "checkpoint": ["base", "compress"],
     "api/cli": ["base", "api", "checkpoint", "scheduler"],
-    "api": ["base", "scheduler/plan"],
+    "api": ["base", "scheduler/plan", "scheduler/diagnose"],
     "worker": ["base", "compress", "scheduler/sequence", "scheduler/plan", "checkpoint", "api"],
     "server": ["base", "scheduler", "api"],
 }

@@ -67,29 +67,26 @@ static void each_kind_of_hang_is_told_in_its_words(void **state)
     } row[] = {
         {{waits, behind, waits},
          1,
-         "rank 1 on n1: has not entered what the others wait in: 2 ranks wait, rank 0 in all_reduce 41 of 'tp' at step "
-         "90; "
-         "it has been in 'backward' for 7.0 s"},
+         "rank 1 on n1 has not entered all-reduce 41 of 'tp' at step 90 that 2 others wait in; it has been in the "
+         "backward pass for 7.0 s"},
         {{waits, waits, {6000, true, "forward", "all_reduce", 41, 40, -1}},
          2,
-         "rank 2 on n1: its process has been stopped for 7.0 s, by a signal or a debugger; 2 ranks wait, rank 0 in "
-         "all_reduce 41 of 'tp' at step 90"},
+         "rank 2 on n1: its process has been stopped for 7.0 s, by a signal or a debugger; 2 others wait, rank 0 in "
+         "all-reduce 41 of 'tp' at step 90"},
         {{{601000, false, "checkpoint", NULL, 40, 40, -1}, waits, waits},
          0,
-         "rank 0 on n1: has been in 'checkpoint' for 602.0 s; 2 ranks wait, rank 1 in all_reduce 41 of 'tp' at step "
-         "90"},
+         "rank 0 on n1 has been in the checkpoint for 602.0 s, longer than that may take; 2 others wait, rank 1 in "
+         "all-reduce 41 of 'tp' at step 90"},
         {{waits, waits, waits},
          0,
-         "rank 0 on n1: nothing moves in all_reduce 41 of 'tp' at step 90 for 7.0 s, in which all its ranks are: a "
-         "link or "
-         "a device of rank 0 on n1, 1 on n1, 2 on n1"},
+         "rank 0 on n1: nothing moves in all-reduce 41 of 'tp' at step 90 for 7.0 s, in which all its ranks are: a "
+         "link or a device of ranks 0 on n1, 1 on n1, 2 on n1"},
         {{{6000, false, "forward", "recv", 40, 40, 1},
           {6000, false, "forward", "recv", 40, 40, 2},
           {6000, false, "forward", "recv", 40, 40, 0}},
          0,
          "rank 0 on n1: ranks wait for each other in different operations, this one in a message of rank 1 in 'tp' at "
-         "step "
-         "90"},
+         "step 90"},
     };
 
     (void)state;

@@ -1,0 +1,172 @@
+#include "scheduler/diagnose/words.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define LISTED_RANKS 8
+
+static const struct phase {
+    const char *name, *words;
+    enum hang_phase phase;
+} phases[] = {
+    {"init", "its start", HANG_STARTS},
+    {"rendezvous", "meeting the other ranks", HANG_STARTS},
+    {"load", "loading its state", HANG_STARTS},
+    {"data", "the data loader", HANG_COMPUTES},
+    {"forward", "the forward pass", HANG_COMPUTES},
+    {"backward", "the backward pass", HANG_COMPUTES},
+    {"reduce", "the reduction of gradients", HANG_COMPUTES},
+    {"update", "the optimizer's update", HANG_COMPUTES},
+    {"eval", "the evaluation", HANG_EVALUATES},
+    {"checkpoint", "the checkpoint", HANG_SAVES},
+    {"exit", "its end", HANG_ENDS},
+};
+
+static const struct phase *find(const char *name)
+{
+    for (size_t i = 0; i < sizeof(phases) / sizeof(phases[0]); i++)
+        if (strcmp(phases[i].name, name) == 0)
+            return &phases[i];
+    return NULL;
+}
+
+enum hang_phase words_phase(const char *name)
+{
+    const struct phase *p = find(name);
+
+    return p ? p->phase : HANG_STARTS;
+}
+
+const char *words_of_phase(const char *name)
+{
+    const struct phase *p = find(name);
+
+    return p ? p->words : "a phase that it does not name";
+}
+
+/* "all-reduce" */
+static void add_op(const char *op, struct buf *out)
+{
+    for (; *op; op++)
+        (void)buf_printf(out, "%c", *op == '_' ? '-' : *op);
+}
+
+/* What a rank waits in: "all-reduce 412 of 'tp' at step 90", "a message of rank 3 in 'pp' at step 90". */
+static void add_wait(const struct hang_rank *r, const struct words_rank *of, struct buf *out)
+{
+    const char *group = *of->group ? of->group : "?";
+
+    if (r->peer >= 0) {
+        (void)buf_printf(out, "a message %s rank %d in '%s'", r->sends ? "to" : "of", r->peer, group);
+    } else {
+        add_op(of->op, out);
+        (void)buf_printf(out, " %" PRIu64 " of '%s'", r->call, group);
+    }
+    (void)buf_printf(out, " at step %" PRIu64, of->step);
+}
+
+static void add_roots(const struct words_rank *of, const struct hang_verdict *v, struct buf *out)
+{
+    for (size_t i = 0; i < v->roots && i < LISTED_RANKS && i < HANG_ROOTS_MAX; i++)
+        (void)buf_printf(out, "%s%d on %s", i ? ", " : "", v->root[i], of[v->root[i]].node);
+    if (v->roots > LISTED_RANKS)
+        (void)buf_printf(out, " and %zu more", v->roots - LISTED_RANKS);
+}
+
+/* "; 7 others wait, rank 0 in …" */
+static void add_waiter(const struct hang_rank *ranks, const struct words_rank *of, const struct hang_verdict *v,
+                       struct buf *out)
+{
+    if (v->waiter < 0)
+        return;
+    (void)buf_printf(out, "; %zu other%s, rank %d in ", v->waiting, v->waiting == 1 ? " waits" : "s wait", v->waiter);
+    add_wait(&ranks[v->waiter], &of[v->waiter], out);
+}
+
+/* Whether what the waiter waits in lacks the root itself, and not one that waits for it in turn. */
+static bool lacks(const struct hang_rank *root, const struct hang_rank *waiter)
+{
+    for (size_t k = 0; k < root->n_groups; k++)
+        if (root->group[k].key == waiter->key)
+            return root->group[k].entered < waiter->call;
+    return true; /* a member that has called nothing yet does not list the group */
+}
+
+static void add_not_entered(const struct hang_rank *ranks, const struct words_rank *of, size_t n,
+                            const struct hang_verdict *v, struct buf *out)
+{
+    const struct hang_rank *root = &ranks[v->root[0]], *waiter = v->waiter < 0 ? NULL : &ranks[v->waiter];
+    size_t with = 0;
+
+    if (v->roots > 1) {
+        (void)buf_addstr(out, "ranks ");
+        add_roots(of, v, out);
+    } else {
+        (void)buf_printf(out, "rank %d on %s", v->root[0], of[v->root[0]].node);
+    }
+    if (!waiter) {
+        (void)buf_printf(out, " %s no sign of life in %s at step %" PRIu64 " for %.1f s",
+                         v->roots > 1 ? "show" : "shows", words_of_phase(of[v->root[0]].phase), of[v->root[0]].step,
+                         (double)root->idle_us / 1e6);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        with += ranks[i].inside && !ranks[i].stopped && ranks[i].peer < 0 && ranks[i].key == waiter->key &&
+                ranks[i].call == waiter->call;
+    (void)buf_addstr(out, v->roots > 1 ? " have" : " has");
+    if (waiter->peer >= 0 || !lacks(root, waiter)) {
+        (void)buf_printf(out, " not come to what %zu other%s for, rank %d in ", v->waiting,
+                         v->waiting == 1 ? " waits" : "s wait", v->waiter);
+        add_wait(waiter, &of[v->waiter], out);
+    } else {
+        (void)buf_addstr(out, " not entered ");
+        add_wait(waiter, &of[v->waiter], out);
+        (void)buf_printf(out, " that %zu other%s in", with, with == 1 ? " waits" : "s wait");
+        if (v->waiting > with)
+            (void)buf_printf(out, ", and %zu more behind them", v->waiting - with);
+    }
+    if (v->roots > 1)
+        (void)buf_printf(out, "; rank %d has been", v->root[0]);
+    else
+        (void)buf_addstr(out, "; it has been");
+    (void)buf_printf(out, " in %s for %.1f s", words_of_phase(of[v->root[0]].phase), (double)root->idle_us / 1e6);
+}
+
+void words_verdict(const struct hang_rank *ranks, const struct words_rank *of, size_t n, const struct hang_verdict *v,
+                   struct buf *out)
+{
+    const struct hang_rank *root = &ranks[v->root[0]];
+    double idle_s = (double)root->idle_us / 1e6;
+
+    if (v->class_ == HANG_NONE)
+        return;
+    if (v->class_ == HANG_NOT_ENTERED) {
+        add_not_entered(ranks, of, n, v, out);
+        return;
+    }
+    (void)buf_printf(out, "rank %d on %s", v->root[0], of[v->root[0]].node);
+    switch (v->class_) {
+    case HANG_STOPPED:
+        (void)buf_printf(out, ": its process has been stopped for %.1f s, by a signal or a debugger", idle_s);
+        add_waiter(ranks, of, v, out);
+        break;
+    case HANG_PHASE:
+        (void)buf_printf(out, " has been in %s for %.1f s, longer than that may take",
+                         words_of_phase(of[v->root[0]].phase), idle_s);
+        add_waiter(ranks, of, v, out);
+        break;
+    case HANG_IN_CALL:
+        (void)buf_addstr(out, ": nothing moves in ");
+        add_wait(root, &of[v->root[0]], out);
+        (void)buf_printf(out, " for %.1f s, in which all its ranks are: a link or a device of rank%s ", idle_s,
+                         v->roots == 1 ? "" : "s");
+        add_roots(of, v, out);
+        break;
+    case HANG_CYCLE:
+        (void)buf_addstr(out, ": ranks wait for each other in different operations, this one in ");
+        add_wait(root, &of[v->root[0]], out);
+        break;
+    default:
+        break;
+    }
+}
