@@ -54,7 +54,8 @@ def test_a_verdict_that_was_written_into_a_dump_by_hand_is_judged_anew(tmp_path)
 
 def test_a_dump_of_another_version_or_none_at_all_is_refused_in_words(tmp_path):
     for more, says in (({"version": 2}, "the dump is of version 2, this program reads version 1: use the muster of"),
-                       ({"version": None}, "'version' wants a number from 1"), ({"ranks": [rank(1, True)]}, "ranks[0] is rank 1"),
+                       ({"version": None}, "'version' wants a number from 1"),
+                       ({"ranks": [rank(1, True)]}, "ranks[0] is rank 1"),
                        ({"job": 7}, "'job'")):
         shown = diagnose("--dump", dump(tmp_path, **more))
         assert (shown.returncode, shown.stdout) == (1, "") and says in shown.stderr, shown.stderr
