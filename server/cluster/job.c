@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 
-#define BACK_OFF_MAX_S 60
+#define PAST_MAX 1000000 /* failures, of a record that can be believed */
 
 static const char *const state_name[JOB_STATES] = {
     "queued", "starting", "running", "rescaling", "suspended", "recovering", "succeeded", "failed", "cancelled",
@@ -78,14 +78,11 @@ uint64_t job_id_parse(const char *text)
     return id;
 }
 
-enum job_class job_exit_class(enum job_kind kind, const struct rank_exit *e)
+enum act_class job_exit_class(enum job_kind kind, const struct rank_exit *e)
 {
     enum exit_cause fault = exit_fault(e, kind);
 
-    return fault == EXIT_CAUSE_DONE   ? JOB_CLASS_DONE
-           : fault == EXIT_CAUSE_USER ? JOB_CLASS_USER
-           : fault == EXIT_CAUSE_NODE ? JOB_CLASS_NODE
-                                      : JOB_CLASS_SYSTEM;
+    return fault == EXIT_CAUSE_USER ? ACT_USER : fault == EXIT_CAUSE_NODE ? ACT_DEVICE : ACT_CRASH;
 }
 
 static void copy(char *to, size_t size, const char *from)
@@ -212,14 +209,15 @@ static int assigned(const struct job *j, const struct job_cause *cause, int64_t 
     c->live = true;
     c->intent = JOB_GO_ON;
     c->code = "assigned";
-    c->data = json_pack("{s:o, s:o, s:i, s:O*}", "assignment", places_json(cause->places, cause->n_places), "layout",
-                        layout_json(&cause->layout), "master_port", cause->master_port, "plan", cause->plan);
+    c->data = json_pack("{s:o, s:o, s:i, s:I, s:O*}", "assignment", places_json(cause->places, cause->n_places),
+                        "layout", layout_json(&cause->layout), "master_port", cause->master_port, "saved_step",
+                        json_integer_value(json_object_get(j->checkpoint, "step")), "plan", cause->plan);
     return c->data ? 0 : -ENOMEM;
 }
 
 bool job_backs_off(const struct job *j, int64_t now_us)
 {
-    return j->retry_us > now_us && j->retry_us - now_us <= BACK_OFF_MAX_S * INT64_C(1000000);
+    return j->retry_us > now_us && j->retry_us - now_us <= ACT_WAIT_MAX_US;
 }
 
 void job_shift(struct job *j, int64_t by_us)
@@ -227,41 +225,66 @@ void job_shift(struct job *j, int64_t by_us)
     j->retry_us += j->retry_us > 0 ? by_us : 0;
     j->waiting_us += by_us;
     j->changed_us += by_us;
+    j->past.infra_since_us += j->past.infra_since_us > 0 ? by_us : 0;
 }
 
-/* Restarts used so far decide how long to wait: none before the first, then 1, 2, 4, … seconds. */
-static int64_t back_off_us(const struct job *j)
+static json_t *past_json(const struct act_history *h)
 {
-    int used = j->restarts_user + j->restarts_system + j->restarts_node;
-    int64_t s = used == 0 ? 0 : used > 6 ? BACK_OFF_MAX_S : INT64_C(1) << (used - 1);
-
-    return (s > BACK_OFF_MAX_S ? BACK_OFF_MAX_S : s) * 1000000;
+    return json_pack("{s:I, s:i, s:i, s:i, s:i, s:i, s:I, s:i, s:I, s:I, s:I}", "incident", (json_int_t)h->incident,
+                     "in_a_row", h->in_a_row, "stuck", h->stuck, "soon_lost", h->soon_lost, "disorders", h->disorders,
+                     "roll_backs", h->roll_backs, "infra_since_us", (json_int_t)h->infra_since_us, "infra", h->infra,
+                     "signature", (json_int_t)h->signature, "signature_step", (json_int_t)h->signature_step, "node",
+                     (json_int_t)h->node);
 }
 
-int job_nodes_lost(const struct job *j, int64_t now_us)
+/* The outcome that the failure has if the job is not started again, with what was decided; new. */
+static json_t *judged_outcome(const struct job_cause *cause, const struct act *act)
 {
-    return now_us - j->changed_us < JOB_SOON_US ? j->nodes_lost + 1 : 0;
+    json_t *o = json_copy(cause->outcome);
+    const char *message = json_string_value(json_object_get(o, "message"));
+
+    (void)json_object_set_new(o, "action", json_string(act_verb_name(act->verb)));
+    if (act->back > 0)
+        (void)json_object_set_new(o, "back", json_integer(act->back));
+    if (act->verb == ACT_FAIL_USER)
+        (void)json_object_set_new(o, "class", json_string(class_name[JOB_CLASS_USER]));
+    if (*act->why)
+        (void)json_object_set_new(o, "message", json_sprintf("%s; %s", message ? message : "", act->why));
+    return o;
 }
 
 static int fault(const struct job *j, const struct job_cause *cause, int64_t now_us, struct change *c, struct merr *err)
 {
-    bool user = cause->class_ == JOB_CLASS_USER, node = cause->class_ == JOB_CLASS_NODE, again;
-    int lost = cause->lost_node ? job_nodes_lost(j, now_us) : j->nodes_lost;
+    struct act_incident i = *cause->incident;
+    struct act_left left = {.system = j->retry_max - j->restarts_system - j->restarts_node,
+                            .user = j->retry_user - j->restarts_user};
+    struct act act;
+    json_t *outcome;
+    bool again;
 
     if (!j->live || j->intent == JOB_CANCEL || j->state == JOB_RECOVERING)
         return no_fit(j, err, "failed by a rank");
-    again = user ? j->restarts_user < j->retry_user : j->restarts_system + j->restarts_node < j->retry_max;
-    again = again && lost < JOB_NODES_LOST_MAX;
+    i.id = (uint64_t)j->generation << 40 ^ j->id;
+    i.now_us = now_us;
+    i.began_us = j->changed_us;
+    i.saved = j->saved_step;
+    act_decide(&left, &j->past, &i, &act);
+    again = act.verb < ACT_FAIL;
+    c->class_ = act.verb == ACT_FAIL_USER || i.class_ == ACT_USER ? JOB_CLASS_USER
+                : i.class_ == ACT_LOST || i.class_ == ACT_DEVICE  ? JOB_CLASS_NODE
+                                                                  : JOB_CLASS_SYSTEM;
     c->to = JOB_RECOVERING;
     c->intent = again || j->intent == JOB_SUSPEND || j->intent == JOB_REQUEUE ? j->intent : JOB_FAIL;
     if (c->intent == JOB_RESCALE)
         c->intent = JOB_GO_ON;
     c->code = "rank-failed";
-    c->class_ = cause->class_;
-    c->data = json_pack("{s:O, s:i, s:I, s:i, s:i, s:i}", "outcome", cause->outcome, "nodes_lost", lost, "retry_us",
-                        (json_int_t)(now_us + back_off_us(j)), "restarts_user", j->restarts_user + (again && user),
-                        "restarts_node", j->restarts_node + (again && node), "restarts_system",
-                        j->restarts_system + (again && !user && !node));
+    outcome = judged_outcome(cause, &act);
+    c->text = *act.why ? json_string_value(json_object_get(outcome, "message")) : NULL;
+    c->data = json_pack("{s:o, s:o, s:I, s:i, s:i, s:i}", "outcome", outcome, "past", past_json(&act.then), "retry_us",
+                        (json_int_t)(now_us + act.wait_us), "restarts_user",
+                        j->restarts_user + (again && c->class_ == JOB_CLASS_USER), "restarts_node",
+                        j->restarts_node + (again && c->class_ == JOB_CLASS_NODE), "restarts_system",
+                        j->restarts_system + (again && c->class_ == JOB_CLASS_SYSTEM));
     return c->data ? 0 : -ENOMEM;
 }
 
@@ -446,7 +469,10 @@ static json_t *event_json(const struct job *j, const struct change *c, const str
                      "state", "from", state_name[j->state], "to", state_name[c->to], "generation",
                      (json_int_t)c->generation, "actor", cause->actor ? cause->actor : "scheduler", "cause", "code",
                      c->code, "class", c->class_ == JOB_CLASS_NONE ? NULL : class_name[c->class_], "text",
-                     cause->text ? cause->text : c->code, "data", data);
+                     c->text       ? c->text
+                     : cause->text ? cause->text
+                                   : c->code,
+                     "data", data);
 }
 
 int job_transition(const struct job *j, const struct job_cause *cause, int64_t now_us, json_t **ret_event,
@@ -543,6 +569,29 @@ static void read_us(const json_t *o, const char *key, int64_t *ret)
         *ret = json_integer_value(v);
 }
 
+static void read_past(const json_t *o, struct act_history *h)
+{
+    struct {
+        const char *name;
+        int *to;
+    } of[] = {{"in_a_row", &h->in_a_row},   {"stuck", &h->stuck},           {"soon_lost", &h->soon_lost},
+              {"disorders", &h->disorders}, {"roll_backs", &h->roll_backs}, {"infra", &h->infra}};
+
+    if (!json_is_object(o))
+        return;
+    for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++) {
+        json_int_t n = json_integer_value(json_object_get(o, of[i].name));
+
+        *of[i].to = n > 0 && n < PAST_MAX ? (int)n : 0;
+    }
+    h->incident = (uint64_t)json_integer_value(json_object_get(o, "incident"));
+    h->infra_since_us = json_integer_value(json_object_get(o, "infra_since_us"));
+    h->infra_since_us = h->infra_since_us > 0 ? h->infra_since_us : 0;
+    h->signature = (uint64_t)json_integer_value(json_object_get(o, "signature"));
+    h->signature_step = json_integer_value(json_object_get(o, "signature_step"));
+    h->node = (uint64_t)json_integer_value(json_object_get(o, "node"));
+}
+
 static void apply_data(struct job *j, const json_t *data)
 {
     const json_t *outcome = json_object_get(data, "outcome"), *layout = json_object_get(data, "layout");
@@ -551,7 +600,8 @@ static void apply_data(struct job *j, const json_t *data)
     read_int(data, "priority", &j->priority);
     read_int(data, "min", &j->min);
     read_int(data, "max", &j->max);
-    read_int(data, "nodes_lost", &j->nodes_lost);
+    read_past(json_object_get(data, "past"), &j->past);
+    read_us(data, "saved_step", &j->saved_step);
     read_int(data, "restarts_user", &j->restarts_user);
     read_int(data, "restarts_system", &j->restarts_system);
     read_int(data, "restarts_node", &j->restarts_node);
@@ -576,7 +626,7 @@ static void count_run(struct job *j, bool live, bool moved, int64_t at_us)
         if (at_us > j->changed_us)
             j->device_us += (int64_t)j->n_places * (at_us - j->changed_us);
         j->rescales += j->intent == JOB_RESCALE;
-        j->nodes_lost = at_us - j->changed_us < JOB_SOON_US ? j->nodes_lost : 0;
+        j->past.soon_lost = at_us - j->changed_us < ACT_SOON_US ? j->past.soon_lost : 0;
         j->waiting_us = at_us;
     }
     if (moved || j->live != live)
@@ -640,7 +690,7 @@ json_t *job_record(const struct job *j)
         "{s:I, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:b, s:I, s:I, s:i, s:i, s:i, s:I, s:I, s:I, "
         "s:I, "
         "s:o, s:o, s:i, s:O?, s:s, s:s?, s:O?, s:O?, s:O?, s:I, s:I, s:I, s:i, s:s, s:O*, s:f, s:I, s:b, "
-        "s:o*, s:I, s:O*, s:s*, s:I, s:i}",
+        "s:o*, s:I, s:O*, s:s*, s:I, s:o, s:I}",
         "id", (json_int_t)j->id, "name", j->name, "project", j->project, "user", j->user, "kind",
         j->kind == JOB_TRAIN ? "train" : "command", "priority", j->priority, "min", j->min, "max", j->max, "retry_max",
         j->retry_max, "retry_user", j->retry_user, "state", state_name[j->state], "intent", intent_name[j->intent],
@@ -654,7 +704,7 @@ json_t *job_record(const struct job *j)
         (json_int_t)j->device_us, "rescales", j->rescales, "home", j->home, "plan", j->plan, "step_ms", j->step_ms,
         "drain_by_us", (json_int_t)j->drain_by_us, "moves", j->moves, "holders", holders_json(j), "assigned",
         (json_int_t)j->assigned, "labels", j->labels, "unix_user", *j->unix_user ? j->unix_user : NULL, "shipped",
-        (json_int_t)j->shipped, "nodes_lost", j->nodes_lost);
+        (json_int_t)j->shipped, "past", past_json(&j->past), "saved_step", (json_int_t)j->saved_step);
 }
 
 static int read_holders(const json_t *list, struct job *j)

@@ -19,11 +19,10 @@
 #include "api/protocol/protocol.h"
 #include "api/spec.h"
 #include "base/merr.h"
+#include "scheduler/diagnose/act.h"
 #include "scheduler/plan/layout.h"
 
 #define JOB_NODE_MAX 64
-#define JOB_SOON_US INT64_C(600000000) /* a node that is lost so soon after a run began may be lost by what it does */
-#define JOB_NODES_LOST_MAX 3           /* such runs in a row: the job is not started again */
 
 enum job_state {
     JOB_QUEUED,
@@ -80,7 +79,8 @@ struct job {
     uint32_t generation; /* of the newest assignment; 0: none yet */
     uint64_t version;    /* state events so far, the submit's included */
     int restarts_user, restarts_system, restarts_node;
-    int nodes_lost;                                /* runs in a row in which a node was lost soon after they began */
+    struct act_history past;                       /* failures so far */
+    int64_t saved_step;                            /* of its newest checkpoint as the newest run began; 0: none */
     int64_t submitted_us, started_us, finished_us; /* wall; 0: not yet */
     int64_t retry_us;                              /* wall: not assigned before it */
     int64_t waiting_us;                            /* wall: when it last began to have no devices */
@@ -110,7 +110,7 @@ struct job {
 enum job_cause_kind {
     CAUSE_ASSIGNED, /* places, layout, master_port, plan */
     CAUSE_STARTED,  /* every rank runs */
-    CAUSE_FAULT,    /* a rank failed first: class_, outcome */
+    CAUSE_FAULT,    /* a rank failed first: incident, outcome */
     CAUSE_OVER,     /* every rank of the run is over: all_done when each ended with 0 */
     CAUSE_CANCEL,
     CAUSE_SUSPEND,
@@ -134,12 +134,9 @@ struct job_cause {
     json_t *outcome; /* borrowed */
     json_t *plan;    /* borrowed; NULL: none */
     bool all_done;
-    bool lost_node; /* of CAUSE_FAULT: the node of the rank is gone, for whatever reason */
+    const struct act_incident *incident; /* of CAUSE_FAULT: what failed; id and times are the job's to fill in */
     int priority, min, max;
 };
-
-/* Runs in a row in which a node was lost soon after they began, were one lost now. */
-int job_nodes_lost(const struct job *j, int64_t now_us);
 
 /* A queued job from a checked spec. */
 void job_init(struct job *j, uint64_t id, const struct job_spec *spec, const char *user, int64_t now_us);
@@ -184,7 +181,7 @@ const char *job_class_name(enum job_class c);
 /* "j17" -> 17; 0 when it is no job id. */
 uint64_t job_id_parse(const char *text);
 
-/* The class of a rank's end, whose cause is settled (exit_settle). */
-enum job_class job_exit_class(enum job_kind kind, const struct rank_exit *e);
+/* The class of a rank's end, whose cause is settled (exit_settle), and which is none that it was to have. */
+enum act_class job_exit_class(enum job_kind kind, const struct rank_exit *e);
 
 #endif

@@ -46,7 +46,6 @@ void contact_lose_run(struct core *c, struct entry *e, const char *node, const c
 {
     int first = -1;
 
-    e->run.lost_node = node_gone;
     for (size_t i = 0; i < e->job.n_places; i++) {
         if (strcmp(e->job.places[i].node, node) != 0 || e->run.ranks[i].phase == RANK_EXITED)
             continue;
@@ -56,7 +55,7 @@ void contact_lose_run(struct core *c, struct entry *e, const char *node, const c
     }
     runs_release(c, e, node);
     if (first >= 0 && e->job.intent == JOB_GO_ON && e->job.state != JOB_RECOVERING)
-        runs_fault(c, e, first, JOB_CLASS_NODE, why, NULL, "scheduler");
+        runs_fault(c, e, first, node_gone ? ACT_LOST : ACT_DEVICE, why, NULL, "scheduler");
     runs_follow(c, e, "scheduler");
 }
 

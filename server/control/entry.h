@@ -51,7 +51,6 @@ struct entry_run {         /* of a live job */
     bool save, force_stop;
     bool trouble;              /* a file of it is not read, and that was told */
     bool hung;                 /* a rank was found to stand still: it cannot obey, and is not waited for */
-    bool lost_node;            /* the rank that failed first went with its node */
     bool gave_up;              /* a rank has ended because it lost another, or was told to by its mates */
     bool wants_folders;        /* it is new: its folders are to be made before the nodes hear of it */
     bool measure_links;        /* it shall tell how fast its nodes reach each other */

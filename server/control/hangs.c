@@ -34,6 +34,15 @@ static json_t *evidence(const struct incident_rank *ranks, size_t n, const struc
 
 /* --- judging ----------------------------------------------------------------------------------------- */
 
+static enum act_class act_of(enum hang_class class_)
+{
+    static const enum act_class of[HANG_CLASSES] = {
+        [HANG_NONE] = ACT_CRASH,  [HANG_STOPPED] = ACT_STOPPED, [HANG_NOT_ENTERED] = ACT_NOT_ENTERED,
+        [HANG_PHASE] = ACT_PHASE, [HANG_IN_CALL] = ACT_IN_CALL, [HANG_CYCLE] = ACT_DISORDER};
+
+    return of[class_];
+}
+
 void hangs_look(struct core *c, struct entry *e)
 {
     size_t n = e->job.n_places;
@@ -54,7 +63,7 @@ void hangs_look(struct core *c, struct entry *e)
         change_orders(c, &e->job);
         events_note(c, e->job.id, e->job.user, "note", e->job.generation, "scheduler", "hang", buf_text(&text),
                     evidence(ranks, n, &v));
-        runs_fault(c, e, v.root[0], JOB_CLASS_SYSTEM, buf_text(&text), NULL, "scheduler");
+        runs_fault(c, e, v.root[0], act_of(v.class_), buf_text(&text), NULL, "scheduler");
     }
     free(ranks);
 }

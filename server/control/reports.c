@@ -33,7 +33,7 @@
 
 struct first_fault { /* the rank of a report that failed first */
     int rank;
-    enum job_class class_;
+    enum act_class class_;
     char message[EXIT_WHY_MAX];
     json_t *log_tail; /* borrowed */
 };

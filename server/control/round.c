@@ -400,11 +400,20 @@ static size_t add_rows(const struct core *c, const char *name, uint32_t *rows, s
     return n;
 }
 
-/* Nodes that its spec excludes; and the one on which its last run failed first, where others fit. */
+/* Where its last run failed first, if it shall go on elsewhere. */
+static const char *left_node(const struct job *j)
+{
+    const char *action = json_string_value(json_object_get(j->outcome, "action"));
+
+    return j->state == JOB_RECOVERING && action && strcmp(action, act_verb_name(ACT_ELSEWHERE)) == 0
+               ? json_string_value(json_object_get(j->outcome, "node"))
+               : NULL;
+}
+
+/* Nodes that its spec excludes; and the one that it shall leave, where others fit. */
 static int set_avoided(const struct core *c, struct round *r, const struct entry *e, struct sched_job *s)
 {
-    const char *failed =
-        e->job.state == JOB_RECOVERING ? json_string_value(json_object_get(e->job.outcome, "node")) : NULL;
+    const char *failed = left_node(&e->job);
     size_t names = (e->exclude ? e->exclude->n : 0) + (failed != NULL);
     uint32_t *rows = names > 0 ? calloc(names * 2 * r->n_types + 1, sizeof(*rows)) : NULL;
 

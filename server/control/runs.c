@@ -1,10 +1,12 @@
 #include "server/control/runs.h"
 
 #include <assert.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "server/control/change.h"
 #include "server/control/events.h"
@@ -79,10 +81,42 @@ static void charge(struct core *c, const struct entry *e, struct node *n)
     c->schedule_wanted = true;
 }
 
-void runs_fault(struct core *c, struct entry *e, int rank, enum job_class class_, const char *message, json_t *log_tail,
+/* How the rank's program ended by itself; 0: others ended it, or it has not ended. */
+static uint64_t signature_of(const struct rank *r)
+{
+    static const int sent_by_others[] = {SIGKILL, SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+    int of[] = {(int)r->exit.cause, r->exit.status, r->exit.signal};
+
+    if (r->phase != RANK_EXITED || r->exit.cause == EXIT_CAUSE_NODE)
+        return 0;
+    for (size_t i = 0; i < sizeof(sent_by_others) / sizeof(sent_by_others[0]); i++)
+        if (r->exit.signal == sent_by_others[i])
+            return 0;
+    return hash_xxh3(of, sizeof(of));
+}
+
+static struct act_incident incident_of(const struct entry *e, int rank, enum act_class class_, const char *words)
+{
+    const char *node = e->job.places[rank].node;
+    struct act_incident i = {.class_ = class_,
+                             .node = hash_xxh3(node, strlen(node)),
+                             .signature = signature_of(&e->run.ranks[rank]),
+                             .step = e->job.kind == JOB_TRAIN ? 0 : -1,
+                             .words = words};
+
+    for (size_t k = 0; e->job.kind == JOB_TRAIN && k < e->job.n_places; k++)
+        i.step = (int64_t)e->run.ranks[k].step > i.step ? (int64_t)e->run.ranks[k].step : i.step;
+    return i;
+}
+
+void runs_fault(struct core *c, struct entry *e, int rank, enum act_class class_, const char *message, json_t *log_tail,
                 const char *actor)
 {
     const struct rank *r = &e->run.ranks[rank];
+    struct act_incident incident = incident_of(e, rank, class_, message);
+    enum job_class whose = class_ == ACT_USER                           ? JOB_CLASS_USER
+                           : class_ == ACT_LOST || class_ == ACT_DEVICE ? JOB_CLASS_NODE
+                                                                        : JOB_CLASS_SYSTEM;
     char text[700];
     json_t *outcome;
     struct merr err;
@@ -90,31 +124,22 @@ void runs_fault(struct core *c, struct entry *e, int rank, enum job_class class_
     assert((size_t)rank < e->job.n_places);
     if (e->run.fault_message[0] && !e->run.hung)
         message = e->run.fault_message;
-    if (e->run.lost_node && job_nodes_lost(&e->job, c->now.wall_us) >= JOB_NODES_LOST_MAX)
-        (void)snprintf(text, sizeof(text),
-                       "%d runs of this job in a row lost a node within %d minutes of their start, the last one %s; it "
-                       "is not started again, so that it takes no more nodes with it",
-                       JOB_NODES_LOST_MAX, (int)(JOB_SOON_US / 60000000), e->job.places[rank].node);
-    else if (e->run.hung) /* its verdict names the rank itself */
+    if (e->run.hung) /* its verdict names the rank itself */
         (void)snprintf(text, sizeof(text), "%s", message);
     else
         (void)snprintf(text, sizeof(text), "rank %d on %s: %s", rank, e->job.places[rank].node, message);
-    outcome = json_pack("{s:s, s:s, s:i, s:s, s:o, s:i, s:s?, s:O?}", "class", job_class_name(class_), "message", text,
+    outcome = json_pack("{s:s, s:s, s:i, s:s, s:o, s:i, s:s?, s:O?}", "class", job_class_name(whose), "message", text,
                         "rank", rank, "node", e->job.places[rank].node, "exit_code",
                         r->phase != RANK_EXITED || r->exit.status < 0 ? json_null() : json_integer(r->exit.status),
                         "signal", r->exit.signal, "cause", exit_cause_names[r->exit.cause], "log_tail", log_tail);
     if (!outcome)
-        outcome = json_pack("{s:s, s:s}", "class", job_class_name(class_), "message", "a rank failed");
+        outcome = json_pack("{s:s, s:s}", "class", job_class_name(whose), "message", "a rank failed");
     (void)change_job(c, e,
-                     &(struct job_cause){.kind = CAUSE_FAULT,
-                                         .actor = actor,
-                                         .text = text,
-                                         .class_ = class_,
-                                         .outcome = outcome,
-                                         .lost_node = e->run.lost_node},
+                     &(struct job_cause){
+                         .kind = CAUSE_FAULT, .actor = actor, .text = text, .incident = &incident, .outcome = outcome},
                      &err);
     json_decref(outcome);
-    if (class_ == JOB_CLASS_NODE || class_ == JOB_CLASS_SYSTEM)
+    if (whose != JOB_CLASS_USER)
         charge(c, e, cluster_node(&c->cluster, e->job.places[rank].node));
 }
 
@@ -127,7 +152,7 @@ static void fault_of_nobody(struct core *c, struct entry *e, const char *actor)
     for (size_t i = e->job.n_places; i-- > 0;)
         if (e->run.ranks[i].exit.why[0])
             why = e->run.ranks[rank = i].exit.why;
-    runs_fault(c, e, (int)rank, JOB_CLASS_SYSTEM, why, NULL, actor);
+    runs_fault(c, e, (int)rank, ACT_CRASH, why, NULL, actor);
 }
 
 /* All ranks are over and nobody failed first: an end by orders, or a run whose first cause was never seen. */

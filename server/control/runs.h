@@ -19,8 +19,8 @@ void runs_adopt(struct core *c, struct entry *e);
 void runs_release(struct core *c, const struct entry *e, const char *node);
 
 /* A rank of the run failed first, of what class and with what words; log_tail (borrowed, may be NULL) is the end of
- * what it printed. */
-void runs_fault(struct core *c, struct entry *e, int rank, enum job_class class_, const char *message, json_t *log_tail,
+ * what it printed. What follows is scheduler/diagnose/act.h. */
+void runs_fault(struct core *c, struct entry *e, int rank, enum act_class class_, const char *message, json_t *log_tail,
                 const char *actor);
 
 /* Ranks have changed: whether the run has started, or is over. */

@@ -32,13 +32,17 @@ static void start(struct job *j)
 
 static const struct job_place places[2] = {{"n1", "cpu", "127.0.0.1", 0, 5}, {"n1", "cpu", "127.0.0.1", 3, 2}};
 
+static enum act_class fails_as = ACT_CRASH; /* what CAUSE_FAULT is of */
+
 /* Let a cause happen; its event is appended to log (may be NULL). Returns what job_transition says. */
 static int happen(struct job *j, struct job_cause cause, int64_t now_us, json_t *log)
 {
     json_t *event = NULL, *outcome = json_pack("{s:s, s:s}", "class", "system", "message", "rank 1 is gone");
     struct merr err = {""};
+    struct act_incident incident = {.class_ = fails_as, .step = -1};
     int r;
 
+    cause.incident = &incident;
     cause.outcome = outcome;
     cause.actor = "test";
     cause.text = "because";
@@ -199,15 +203,15 @@ static void a_clock_that_is_set_costs_no_device_time_and_no_waiting(void **state
     assert_int_equal(j.device_us, 10); /* two devices, five microseconds */
     assert_int_equal(happen(&j, (struct job_cause){.kind = CAUSE_ASSIGNED}, 2 * hour_us, NULL), 0);
     for (int k = 0; k < 2; k++) {
-        assert_int_equal(happen(&j, (struct job_cause){.kind = CAUSE_FAULT, .class_ = JOB_CLASS_NODE}, 9, NULL), 0);
+        assert_int_equal(happen(&j, (struct job_cause){.kind = CAUSE_FAULT}, 9, NULL), 0);
         assert_int_equal(happen(&j, (struct job_cause){.kind = CAUSE_OVER}, 9, NULL), 0);
         assert_int_equal(j.device_us, 10); /* it ended before it began: nobody saw the clock being set */
         if (k == 0)
             assert_int_equal(happen(&j, (struct job_cause){.kind = CAUSE_ASSIGNED}, hour_us, NULL), 0);
     }
-    assert_int_equal(j.retry_us, 9 + 1000000);
+    assert_in_range(j.retry_us, 9 + 2500000, 9 + 7500000);
     assert_true(job_backs_off(&j, 9));
-    assert_false(job_backs_off(&j, 9 + 1000000));
+    assert_false(job_backs_off(&j, j.retry_us));
     assert_false(job_backs_off(&j, 9 - hour_us));
     job_shift(&j, -hour_us);
     assert_true(job_backs_off(&j, 9 - hour_us));
@@ -217,21 +221,21 @@ static void a_clock_that_is_set_costs_no_device_time_and_no_waiting(void **state
 static void restarts_are_counted_by_class_and_end(void **state)
 {
     static const struct {
-        enum job_class class_;
+        enum act_class class_;
         int restarts; /* that the spec allows */
-    } row[] = {{JOB_CLASS_SYSTEM, 2}, {JOB_CLASS_NODE, 2}, {JOB_CLASS_USER, 1}};
+    } row[] = {{ACT_CRASH, 2}, {ACT_DEVICE, 2}, {ACT_USER, 1}};
 
     (void)state;
     for (size_t i = 0; i < COUNT(row); i++) {
         struct job j;
         int64_t now = 1000;
 
+        fails_as = row[i].class_;
         start(&j);
         for (int k = 0; k <= row[i].restarts; k++) {
             assert_int_equal(happen(&j, (struct job_cause){.kind = CAUSE_ASSIGNED}, now, NULL), 0);
             assert_int_equal(j.generation, k + 1);
-            assert_int_equal(happen(&j, (struct job_cause){.kind = CAUSE_FAULT, .class_ = row[i].class_}, now, NULL),
-                             0);
+            assert_int_equal(happen(&j, (struct job_cause){.kind = CAUSE_FAULT}, now, NULL), 0);
             assert_int_equal(happen(&j, (struct job_cause){.kind = CAUSE_OVER}, now, NULL), 0);
             assert_int_equal(j.state, k < row[i].restarts ? JOB_RECOVERING : JOB_FAILED);
             if (k == 1 && row[i].restarts > 1) /* the second restart waits */
@@ -241,6 +245,7 @@ static void restarts_are_counted_by_class_and_end(void **state)
         assert_int_equal(j.restarts_user + j.restarts_system + j.restarts_node, row[i].restarts);
         job_clear(&j);
     }
+    fails_as = ACT_CRASH;
 }
 
 static void assert_same(const struct job *a, const struct job *b, unsigned seed)
@@ -279,14 +284,17 @@ static void replaying_the_events_of_any_history_gives_its_state(void **state)
         start(&j);
         for (int k = 0; k < 40; k++) {
             struct job_cause cause = {.kind = (enum job_cause_kind)(draw(seed, at++) % (CAUSE_CHANGE + 1)),
-                                      .class_ = (enum job_class)(JOB_CLASS_USER + draw(seed, at++) % 3),
+                                      .class_ = JOB_CLASS_USER,
                                       .all_done = draw(seed, at++) % 8 == 0,
                                       .priority = (int)(draw(seed, at++) % 100),
                                       .min = 1,
                                       .max = 5};
             struct job before = j;
             json_t *was = job_record(&before), *is;
-            int r = happen(&j, cause, (int64_t)(k + 1) * 100 * 1000000, log);
+            int r;
+
+            fails_as = (enum act_class)(draw(seed, at++) % ACT_CLASSES);
+            r = happen(&j, cause, (int64_t)(k + 1) * 100 * 1000000, log);
 
             is = job_record(&j);
             if (r < 0 && !json_equal(was, is)) /* a refusal leaves no trace */
@@ -376,25 +384,17 @@ static void ends_of_ranks_have_classes(void **state)
         enum job_kind kind;
         int code, signal;
         enum exit_cause cause; /* UNTOLD: by an agent of protocol 1 */
-        enum job_class class_;
-    } row[] = {{JOB_TRAIN, 0, 0, EXIT_CAUSE_UNTOLD, JOB_CLASS_DONE},
-               {JOB_TRAIN, 65, 0, EXIT_CAUSE_UNTOLD, JOB_CLASS_USER},
-               {JOB_TRAIN, 70, 0, EXIT_CAUSE_UNTOLD, JOB_CLASS_SYSTEM},
-               {JOB_TRAIN, 74, 0, EXIT_CAUSE_UNTOLD, JOB_CLASS_NODE},
-               {JOB_TRAIN, 0, 9, EXIT_CAUSE_UNTOLD, JOB_CLASS_SYSTEM},
-               {JOB_COMMAND, 1, 0, EXIT_CAUSE_UNTOLD, JOB_CLASS_USER},
-               {JOB_COMMAND, 139, 11, EXIT_CAUSE_UNTOLD, JOB_CLASS_USER},
-               {JOB_COMMAND, 139, 0, EXIT_CAUSE_PROGRAM, JOB_CLASS_USER},
-               {JOB_COMMAND, 137, 9, EXIT_CAUSE_PROGRAM, JOB_CLASS_SYSTEM},
-               {JOB_COMMAND, 137, 0, EXIT_CAUSE_PROGRAM, JOB_CLASS_SYSTEM},
-               {JOB_COMMAND, 137, 9, EXIT_CAUSE_MEMORY, JOB_CLASS_USER},
-               {JOB_COMMAND, 74, 0, EXIT_CAUSE_UNTOLD, JOB_CLASS_USER},
-               {JOB_COMMAND, 74, 0, EXIT_CAUSE_PROGRAM, JOB_CLASS_USER},
-               {JOB_COMMAND, 76, 0, EXIT_CAUSE_PROGRAM, JOB_CLASS_USER},
-               {JOB_COMMAND, 74, 0, EXIT_CAUSE_NODE, JOB_CLASS_NODE},
-               {JOB_TRAIN, 74, 0, EXIT_CAUSE_PROGRAM, JOB_CLASS_SYSTEM},
-               {JOB_TRAIN, 1, 0, EXIT_CAUSE_USER, JOB_CLASS_USER},
-               {JOB_TRAIN, 139, 11, EXIT_CAUSE_USER, JOB_CLASS_SYSTEM}};
+        enum act_class class_;
+    } row[] = {
+        {JOB_TRAIN, 65, 0, EXIT_CAUSE_UNTOLD, ACT_USER},      {JOB_TRAIN, 70, 0, EXIT_CAUSE_UNTOLD, ACT_CRASH},
+        {JOB_TRAIN, 74, 0, EXIT_CAUSE_UNTOLD, ACT_DEVICE},    {JOB_TRAIN, 0, 9, EXIT_CAUSE_UNTOLD, ACT_CRASH},
+        {JOB_COMMAND, 1, 0, EXIT_CAUSE_UNTOLD, ACT_USER},     {JOB_COMMAND, 139, 11, EXIT_CAUSE_UNTOLD, ACT_USER},
+        {JOB_COMMAND, 139, 0, EXIT_CAUSE_PROGRAM, ACT_USER},  {JOB_COMMAND, 137, 9, EXIT_CAUSE_PROGRAM, ACT_CRASH},
+        {JOB_COMMAND, 137, 0, EXIT_CAUSE_PROGRAM, ACT_CRASH}, {JOB_COMMAND, 137, 9, EXIT_CAUSE_MEMORY, ACT_USER},
+        {JOB_COMMAND, 74, 0, EXIT_CAUSE_UNTOLD, ACT_USER},    {JOB_COMMAND, 74, 0, EXIT_CAUSE_PROGRAM, ACT_USER},
+        {JOB_COMMAND, 76, 0, EXIT_CAUSE_PROGRAM, ACT_USER},   {JOB_COMMAND, 74, 0, EXIT_CAUSE_NODE, ACT_DEVICE},
+        {JOB_TRAIN, 74, 0, EXIT_CAUSE_PROGRAM, ACT_CRASH},    {JOB_TRAIN, 1, 0, EXIT_CAUSE_USER, ACT_USER},
+        {JOB_TRAIN, 139, 11, EXIT_CAUSE_USER, ACT_CRASH}};
 
     (void)state;
     for (size_t i = 0; i < COUNT(row); i++) {

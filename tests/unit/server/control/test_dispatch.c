@@ -1,6 +1,8 @@
 /* What follows from scheduling rounds: who starts where and when, who leaves, and that no device is given twice. */
 #include "tests/unit/server/control/scene.h"
 
+#include <signal.h>
+
 #include "server/control/change.h"
 
 #define SPEC(n) "devices: {min: " #n ", max: " #n "}\ncommand: {argv: [x], grace_s: 5}\n"
@@ -313,17 +315,25 @@ static void runs_have_ports_of_their_own_and_give_them_back(void **state)
     }
 }
 
-static void fail_on(struct scene *s, uint64_t job)
+/* The run's only rank comes to a step and ends like this. */
+static void fail_with(struct scene *s, uint64_t job, int step, int code, int signal)
 {
     struct entry *e = scene_entry(s, job);
     char node[JOB_NODE_MAX];
+    json_t *run, *rank;
 
     scene_report_all(s, job, "running", 0);
     memcpy(node, e->job.places[0].node, sizeof(node));
-    assert_int_equal(
-        scene_report(s, node, json_pack("[o]", scene_run_of(e, e->job.generation, node, "exited", EXIT_NODE)), NULL)
-            .status,
-        200);
+    run = scene_run_of(e, e->job.generation, node, "exited", code);
+    rank = json_array_get(json_object_get(run, "ranks"), 0);
+    (void)json_object_set_new(rank, "step", json_integer(step));
+    (void)json_object_set_new(rank, "signal", json_integer(signal));
+    assert_int_equal(scene_report(s, node, json_pack("[o]", run), NULL).status, 200);
+}
+
+static void fail_on(struct scene *s, uint64_t job)
+{
+    fail_with(s, job, (int)scene_entry(s, job)->job.generation, EXIT_NODE, 0);
 }
 
 /* The node of the job's next run, once it has begun. */
@@ -353,6 +363,50 @@ static void after_a_failure_another_node_is_taken_where_one_fits(void **state)
         fail_on(s, job);
         assert_string_equal(next_node(s, job, generation), generation % 2 ? "n2" : "n1");
     }
+}
+
+static void a_rank_that_was_killed_says_nothing_of_its_node(void **state)
+{
+    struct scene *s = *state;
+    const char *action;
+    uint64_t job;
+
+    assert_int_equal(scene_register(s, "n1", "a", 1), 200);
+    job = scene_submit(s, "train: {model: gpt2-tiny, data: {path: /c}}\nretry: {max: 10}\n");
+    assert_int_equal(scene_register(s, "n2", "a", 1), 200);
+    fail_with(s, job, 1, 137, SIGKILL);
+    action = json_string_value(json_object_get(scene_entry(s, job)->job.outcome, "action"));
+    assert_string_equal(action, "in-place");
+    assert_string_equal(next_node(s, job, 2), "n1");
+}
+
+/* Row 53 of the fault catalogue. */
+static void a_job_that_ends_alike_at_one_step_fails_as_its_owners(void **state)
+{
+    struct scene *s = *state;
+    struct scene_answer a;
+    const json_t *outcome;
+    uint64_t job;
+    char id[24];
+
+    assert_int_equal(scene_register(s, "n1", "a", 1), 200);
+    job = scene_submit(s, "train: {model: gpt2-tiny, data: {path: /c}}\nretry: {max: 9, user: 9}\n");
+    (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)job);
+    fail_with(s, job, 5, EXIT_USER, 0);
+    (void)next_node(s, job, 2);
+    fail_with(s, job, 6, EXIT_USER, 0);
+    scene_restart(s); /* what has failed before outlives the server */
+    assert_int_equal(scene_register(s, "n1", "a", 1), 200);
+    (void)next_node(s, job, 3);
+    fail_with(s, job, 6, EXIT_USER, 0);
+    a = scene_call(s, jobs_get, scene_request(id, NULL, NULL), NULL);
+    outcome = json_object_get(a.body, "outcome");
+    assert_string_equal(json_string_value(json_object_get(a.body, "state")), "failed");
+    assert_string_equal(json_string_value(json_object_get(outcome, "class")), "user");
+    assert_string_equal(json_string_value(json_object_get(outcome, "action")), "fail-user");
+    assert_non_null(
+        strstr(json_string_value(json_object_get(outcome, "message")), "two attempts ended in the same way"));
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(a.body, "restarts"), "user")), 2);
 }
 
 static void a_job_never_runs_on_nodes_that_it_excludes(void **state)
@@ -403,7 +457,7 @@ static void a_job_after_which_nodes_are_lost_is_not_started_without_end(void **s
     assert_null(table_find(&s->core->jobs, job));
     for (size_t k = 0; k < s->core->cluster.n_nodes; k++)
         lost += s->core->cluster.nodes[k]->contact == NODE_LOST;
-    assert_int_equal(lost, JOB_NODES_LOST_MAX);
+    assert_int_equal(lost, ACT_SOON_LOST_MAX);
     (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)job);
     a = scene_call(s, jobs_get, scene_request(id, NULL, NULL), NULL);
     assert_string_equal(json_string_value(json_object_get(a.body, "state")), "failed");
@@ -650,6 +704,8 @@ int main(void)
         TEST(more_jobs_than_a_round_looks_at_start_round_after_round_without_a_rest),
         TEST(runs_have_ports_of_their_own_and_give_them_back),
         TEST(after_a_failure_another_node_is_taken_where_one_fits),
+        TEST(a_rank_that_was_killed_says_nothing_of_its_node),
+        TEST(a_job_that_ends_alike_at_one_step_fails_as_its_owners),
         TEST(a_job_never_runs_on_nodes_that_it_excludes),
         TEST(a_job_after_which_nodes_are_lost_is_not_started_without_end),
         TEST(the_next_server_finds_runs_on_their_devices),

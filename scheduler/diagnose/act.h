@@ -1,0 +1,89 @@
+/* act - what follows the failure of a run: again where it was, elsewhere, from an older checkpoint, or not at all
+ *
+ * One table of what each class of failure allows, how often, and what it says of the node. Plain data in, an action
+ * with its reason out; the history goes on with the job, so a decision can be replayed. One incident is decided once.
+ *
+ * After the restart budgets of NVRx and the lesson of ByteRobust (SOSP 2025): isolate first, explain later.
+ */
+#ifndef MUSTER_SCHEDULER_DIAGNOSE_ACT_H
+#define MUSTER_SCHEDULER_DIAGNOSE_ACT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define ACT_WHY_MAX 240
+#define ACT_STUCK_MAX 3      /* attempts in a row that do not pass the last checkpoint */
+#define ACT_SOON_LOST_MAX 3  /* attempts in a row that lost a node soon after they began */
+#define ACT_INFRA_PER_DAY 20 /* attempts that nodes, devices and links ended */
+#define ACT_ROLL_BACKS 3
+#define ACT_HEALTHY_US INT64_C(1800000000) /* an attempt of this length begins the back-off anew */
+#define ACT_SOON_US INT64_C(600000000)     /* a node that is lost so soon may be lost by what the job does */
+#define ACT_WAIT_MAX_US INT64_C(450000000)
+
+enum act_class {                  /* of a failure; in parentheses the classes of the literature */
+                 ACT_USER,        /* the program, its data or its memory (F1) */
+                 ACT_CRASH,       /* ended by others, or a fault of Muster's (F1) */
+                 ACT_STOPPED,     /* stopped or frozen (F2) */
+                 ACT_LOST,        /* gone with its node (F3) */
+                 ACT_DEVICE,      /* its device, disk or machine failed (F4) */
+                 ACT_NOT_ENTERED, /* has not entered what the others wait in (H1) */
+                 ACT_DISORDER,    /* ranks called in different orders (H2) */
+                 ACT_IN_CALL,     /* nothing moves in a call that all are in (H3) */
+                 ACT_PHASE,       /* loads, evaluates or saves for too long (H4) */
+                 ACT_NUMERIC,     /* a loss or gradient that is no number, or jumps (N1) */
+                 ACT_CLASSES
+};
+
+enum act_verb {
+    ACT_NOTHING,   /* this incident was acted upon before */
+    ACT_IN_PLACE,  /* again, on the same nodes as well as on any */
+    ACT_ELSEWHERE, /* again, and not on the node of the rank that failed first where others fit */
+    ACT_ROLL_BACK, /* again, from a checkpoint further back (back) */
+    ACT_FAIL,
+    ACT_FAIL_USER, /* and it is the owner's to repair */
+};
+
+struct act_left { /* restarts that the job's spec still allows */
+    int system, user;
+};
+
+struct act_history {   /* of a job; zeroed: it has not failed. Times are wall microseconds */
+    uint64_t incident; /* the last one that was decided */
+    int in_a_row;      /* failures since an attempt was healthy, for the back-off */
+    int stuck;         /* attempts in a row that did not pass their checkpoint */
+    int soon_lost, disorders, roll_backs;
+    int64_t infra_since_us; /* the day that began with the first of */
+    int infra;              /* so many */
+    uint64_t signature;     /* of the last failure; 0: none */
+    int64_t signature_step;
+    uint64_t node; /* a hash of the name: where the last one failed first */
+};
+
+struct act_incident {
+    uint64_t id; /* of the attempt; never 0 */
+    enum act_class class_;
+    int64_t now_us, began_us; /* of the attempt */
+    uint64_t node;            /* a hash of the name */
+    uint64_t signature;       /* of how the program ended by itself; 0: others ended it, or it is not known */
+    int64_t step, saved;      /* the last step that it did, and the last that was saved before it; -1: it has none */
+    const char *words;        /* of the cause, for ACT_FAIL_USER; NULL: none */
+};
+
+struct act {
+    enum act_verb verb;
+    int64_t wait_us;       /* before it starts again */
+    int back;              /* of ACT_ROLL_BACK: checkpoints to pass over, from 1 */
+    char why[ACT_WHY_MAX]; /* it is not started again; "": its spec allows no further restart */
+    struct act_history then;
+};
+
+void act_decide(const struct act_left *left, const struct act_history *h, const struct act_incident *i,
+                struct act *ret);
+
+/* Hundredths of an incident that such a failure is evidence against the node on which it came first; 0: none. */
+int act_blame(enum act_class class_);
+
+const char *act_verb_name(enum act_verb verb); /* "in-place", "elsewhere", "roll-back", "fail", "fail-user" */
+
+#endif
