@@ -147,10 +147,16 @@ static void print_progress(const json_t *job)
 
     if (runs)
         cli_duration(cli_real(p, "eta_s"), eta);
-    if (json_is_object(p))
-        (void)printf("progress      step %lld of %lld, loss %.4f, %.0f tokens/s%s%s%s\n", cli_int(p, "step"),
-                     cli_int(p, "steps"), cli_real(p, "loss"), cli_real(p, "tokens_per_s"), runs ? ", " : "", eta,
-                     runs ? " left" : "");
+    if (json_is_object(p)) {
+        (void)printf("progress      step %lld", cli_int(p, "step"));
+        if (cli_int(p, "steps") > 0)
+            (void)printf(" of %lld", cli_int(p, "steps"));
+        if (json_is_number(json_object_get(p, "loss")))
+            (void)printf(", loss %.4f", cli_real(p, "loss"));
+        if (json_is_number(json_object_get(p, "tokens_per_s")))
+            (void)printf(", %.0f tokens/s", cli_real(p, "tokens_per_s"));
+        (void)printf("%s%s%s\n", runs ? ", " : "", eta, runs ? " left" : "");
+    }
     if (json_is_object(e))
         (void)printf("evaluation    loss %.4f at step %lld\n", cli_real(e, "loss"), cli_int(e, "step"));
 }

@@ -269,9 +269,12 @@ static void print_top_jobs(const json_t *jobs, size_t room, bool clear)
         if (i == room)
             break;
         if (json_is_object(p)) {
-            (void)snprintf(step, sizeof(step), "%lld/%lld", cli_int(p, "step"), cli_int(p, "steps"));
-            (void)snprintf(loss, sizeof(loss), "%.4f", cli_real(p, "loss"));
-            (void)snprintf(rate, sizeof(rate), "%.0f", cli_real(p, "tokens_per_s"));
+            (void)snprintf(step, sizeof(step), cli_int(p, "steps") > 0 ? "%lld/%lld" : "%lld", cli_int(p, "step"),
+                           cli_int(p, "steps"));
+            if (json_is_number(json_object_get(p, "loss")))
+                (void)snprintf(loss, sizeof(loss), "%.4f", cli_real(p, "loss"));
+            if (json_is_number(json_object_get(p, "tokens_per_s")))
+                (void)snprintf(rate, sizeof(rate), "%.0f", cli_real(p, "tokens_per_s"));
             if (strcmp(cli_str(job, "state"), "running") == 0)
                 cli_duration(cli_real(p, "eta_s"), eta);
         }

@@ -1,5 +1,6 @@
 /* Following a job: a bar on a terminal, plain lines elsewhere. */
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,14 +61,16 @@ static void draw_bar(const char *text, double share)
 
 static void draw(struct watching *w)
 {
-    char text[200], eta[CLI_DURATION_MAX] = "";
+    char text[200], eta[CLI_DURATION_MAX] = "", steps[32], loss[32], rate[32];
     double share = w->steps > 0 ? (double)w->step / (double)w->steps : 0;
     int64_t now = clock_mono_us();
 
     if (w->step_s > 0 && w->step < w->steps)
         cli_duration(w->step_s * (double)(w->steps - w->step), eta);
-    (void)snprintf(text, sizeof(text), "%lld/%lld  loss %.4f  %.0f tokens/s%s%s", w->step, w->steps, w->loss, w->rate,
-                   *eta ? "  ETA " : "", eta);
+    (void)snprintf(steps, sizeof(steps), w->steps > 0 ? "/%lld" : "", w->steps); /* a command tells of none */
+    (void)snprintf(loss, sizeof(loss), isfinite(w->loss) ? "  loss %.4f" : "", w->loss);
+    (void)snprintf(rate, sizeof(rate), w->rate > 0 ? "  %.0f tokens/s" : "", w->rate);
+    (void)snprintf(text, sizeof(text), "%lld%s%s%s%s%s", w->step, steps, loss, rate, *eta ? "  ETA " : "", eta);
     if (w->terminal) {
         draw_bar(text, share > 1 ? 1 : share);
         w->bar = true;
@@ -81,8 +84,8 @@ static void take_metrics(struct watching *w, const json_t *d)
 {
     double s = cli_real(d, "step_ms") / 1000;
 
-    w->step = cli_int(d, "step") + 1;
-    w->loss = cli_real(d, "loss");
+    w->step = cli_int(d, "step") + (cli_int(d, "v") < 1); /* version 1 counts the steps that are done */
+    w->loss = json_is_number(json_object_get(d, "loss")) ? cli_real(d, "loss") : NAN;
     w->rate = cli_real(d, "tokens_per_s");
     w->step_s = w->step_s > 0 ? 0.9 * w->step_s + 0.1 * s : s;
     draw(w);

@@ -59,6 +59,7 @@ struct assignment {
     bool measure_links;
     int64_t evidence; /* the newest that is asked for, before an order is obeyed; 0: none */
     json_t *secrets;  /* values by name, of those that the spec names; NULL: none. Not kept in the folder */
+    bool resumes;     /* an earlier run of the job has left a checkpoint */
     char proof[PROTOCOL_PROOF_MAX];    /* that the run is this node's, for its reports */
     char unix_user[PROTOCOL_USER_MAX]; /* the account of its ranks, where agents can have another; "": the jobs' */
 

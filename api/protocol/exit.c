@@ -75,6 +75,41 @@ static bool ended_by(const struct rank_exit *e, int signal)
     return e->signal == signal || (e->signal == 0 && e->status == SHELL_SIGNAL + signal);
 }
 
+/* What a command's end means that was told to end. */
+static void judge_answer(struct rank_exit *e, const struct exit_seen *seen)
+{
+    bool by_order = e->signal == 0 || ended_by(e, SIGTERM);
+
+    if ((seen->finished || seen->said == EXIT_SAID_DONE) && (e->status == 0 || ended_by(e, SIGTERM))) {
+        e->cause = EXIT_CAUSE_DONE; /* the shell of `command: TEXT` dies of SIGTERM while its program finishes */
+        e->status = e->signal = 0;
+    } else if (seen->said == EXIT_SAID_STOPPED && by_order) {
+        e->cause = EXIT_CAUSE_DRAINED; /* a launcher may end otherwise than what it launched */
+        e->status = EXIT_DRAINED;
+        e->signal = 0;
+    } else if (e->status == 0 || (seen->said == EXIT_SAID_HEARD && e->signal == 0 && e->status == EXIT_DRAINED)) {
+        e->cause = EXIT_CAUSE_DRAINED;
+    } else {
+        e->cause = EXIT_CAUSE_ABORTED;
+        (void)snprintf(e->why, sizeof(e->why), "it was told to end, and ended with exit code %d%s%.120s", e->status,
+                       seen->said_why[0] ? ": " : "", seen->said_why);
+    }
+}
+
+/* What the end of a command means that nothing asked for and that knows what statuses mean here. */
+static void judge_said(struct rank_exit *e, const struct exit_seen *seen)
+{
+    if (seen->said == EXIT_SAID_FAILED) {
+        e->cause = seen->said_cause;
+        (void)snprintf(e->why, sizeof(e->why), "%s", seen->said_why);
+    } else if (e->status == EXIT_DRAINED || (seen->said == EXIT_SAID_STOPPED && e->status != 0)) {
+        e->cause = EXIT_CAUSE_USER;
+        (void)snprintf(e->why, sizeof(e->why), "it stopped itself: nothing had asked it to (exit code %d)", e->status);
+    } else if (e->status != 0) {
+        e->cause = cause_of(e->status, JOB_TRAIN);
+    }
+}
+
 void exit_judge(struct rank_exit *e, const struct exit_seen *seen)
 {
     e->cause = EXIT_CAUSE_PROGRAM;
@@ -83,15 +118,12 @@ void exit_judge(struct rank_exit *e, const struct exit_seen *seen)
         (void)snprintf(e->why, sizeof(e->why), "it did not end when it was told to, and was killed after its grace");
     } else if (seen->told != EXIT_CAUSE_UNTOLD && e->signal == 0) {
         e->cause = seen->told;
-    } else if (seen->asked && seen->finished && (e->status == 0 || ended_by(e, SIGTERM))) {
-        e->cause = EXIT_CAUSE_DONE; /* the shell of `command: TEXT` dies of SIGTERM while its program finishes */
-        e->status = e->signal = 0;
     } else if (seen->asked) {
-        e->cause = e->status == 0 ? EXIT_CAUSE_DRAINED : EXIT_CAUSE_ABORTED;
-        if (e->status != 0)
-            (void)snprintf(e->why, sizeof(e->why), "it was told to end, and ended with exit code %d", e->status);
+        judge_answer(e, seen);
     } else if (seen->out_of_memory && ended_by(e, SIGKILL)) {
         e->cause = EXIT_CAUSE_MEMORY;
+    } else if (seen->said != EXIT_SAID_NOTHING && e->signal == 0) {
+        judge_said(e, seen);
     }
 }
 

@@ -61,12 +61,24 @@ extern const struct wire_message exit_message;
 int exit_read(const json_t *doc, struct rank_exit *ret, struct merr *err);
 json_t *exit_write(const struct rank_exit *e); /* new; NULL without memory */
 
+/* What a command has said of its own end in rank-NNNNN.result or by obeying an order (docs/programs.md). */
+enum exit_said {
+    EXIT_SAID_NOTHING,
+    EXIT_SAID_HEARD, /* nothing of its end, but it has acknowledged an order: it knows what statuses mean here */
+    EXIT_SAID_DONE,
+    EXIT_SAID_STOPPED,
+    EXIT_SAID_FAILED,
+};
+
 struct exit_seen {        /* by the shim of a rank */
     enum exit_cause told; /* what the rank left in its flight page; EXIT_CAUSE_UNTOLD: nothing */
-    bool asked;           /* it was told to end (SIGTERM) before it did */
-    bool killed;          /* Muster sent it SIGKILL before it ended */
-    bool finished;        /* it has made the file EXIT_FINISHED in the folder of its run */
-    bool out_of_memory;   /* the kernel has killed for want of memory in its control group */
+    enum exit_said said;
+    enum exit_cause said_cause;  /* of FAILED */
+    char said_why[EXIT_WHY_MAX]; /* likewise, in its words; "": none */
+    bool asked;                  /* it was told to end (SIGTERM) before it did */
+    bool killed;                 /* Muster sent it SIGKILL before it ended */
+    bool finished;               /* it has made the file EXIT_FINISHED in the folder of its run */
+    bool out_of_memory;          /* the kernel has killed for want of memory in its control group */
 };
 
 /* What a program makes in MUSTER_RUN_DIR that was told to end and had done all of its work. */
@@ -74,7 +86,8 @@ struct exit_seen {        /* by the shim of a rank */
 
 /* Find the cause of an end of which status and signal are known. What a program does once it was told to end is an
  * answer to that: with status 0 it has saved (EXIT_CAUSE_DRAINED), with EXIT_FINISHED it is done, and whatever else it
- * ends by is no cause (EXIT_CAUSE_ABORTED). */
+ * ends by is no cause (EXIT_CAUSE_ABORTED). What it has said itself goes before its status, which may be a launcher's.
+ */
 void exit_judge(struct rank_exit *e, const struct exit_seen *seen);
 
 /* The same end with a cause: where it was left out, that which protocol 1 meant by the status; where a signal ended the

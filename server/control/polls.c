@@ -72,7 +72,8 @@ static json_t *make_assignment(const struct core *c, const struct entry *e)
                            .world = (int)j->n_places,
                            .master_port = j->master_port,
                            .spec = json_loads(e->spec_text, 0, NULL),
-                           .measure_links = e->run.measure_links};
+                           .measure_links = e->run.measure_links,
+                           .resumes = j->checkpoint != NULL};
     json_t *doc = NULL;
 
     (void)snprintf(a.job, sizeof(a.job), "j%llu", (unsigned long long)j->id);

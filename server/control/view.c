@@ -23,7 +23,9 @@ json_t *view_progress(const json_t *line, int steps)
     json_t *loss = json_object_get(line, "loss"), *speed = json_object_get(line, "tokens_per_s");
 
     done = done < 0 ? 0 : done > INT32_MAX ? INT32_MAX : done; /* a job's program may write any number */
-    done += json_object_get(line, "step") != NULL;             /* metrics count steps from 0 */
+    done += json_object_get(line, "step") && json_integer_value(json_object_get(line, "v")) < 1; /* from 0 before */
+    loss = json_is_number(loss) ? loss : NULL;
+    speed = json_is_number(speed) ? speed : NULL;
     eta_s = (double)(steps > done ? steps - done : 0) * step_ms / 1000.0;
     return json_pack("{s:I, s:i, s:O?, s:O?, s:I}", "step", done, "steps", steps, "loss", loss, "tokens_per_s", speed,
                      "eta_s", (json_int_t)(eta_s >= 0 && eta_s < ETA_MAX_S ? eta_s : ETA_MAX_S));

@@ -57,7 +57,8 @@ def test_a_file_that_ends_nowhere_holds_up_nobody(cluster):
 
 @pytest.mark.parametrize("spoiler", ["truncate -s 0 {0}", "truncate -s 4T {0}", "rm -f {0}; mkfifo {0}",
                                      "printf %0100d 7 > {0}"])
-@pytest.mark.parametrize("name", ["rank-00000.flight", "rank-00000.pid", "assignment.json", "rendezvous/x"])
+@pytest.mark.parametrize("name", ["rank-00000.flight", "rank-00000.pid", "assignment.json", "rendezvous/x",
+                                  "rank-00000.beat", "rank-00000.result", "order.json"])
 def test_no_file_of_a_run_can_stop_its_agent(cluster, name, spoiler):
     end(cluster, spoil(cluster, spoiler.format(name)))
 
@@ -84,3 +85,45 @@ def test_folders_too_deep_for_a_path_do_not_keep_a_run_on_its_node(cluster):
     cluster.wait(job, "succeeded")
     wait_for("the run's folder to be removed",
              lambda: not os.path.exists(os.path.join(cluster.agent_state(), "runs", f"{job}-g1")))
+
+
+@pytest.mark.parametrize("spoiler", ["rm -f {0}; mkfifo {0}", "rm -rf {0}; mkdir {0}", "ln -sf /dev/zero {0}",
+                                     "truncate -s 4T {0}", "printf '{{\"outcome\": ' > {0}"])
+def test_a_result_that_cannot_be_read_is_no_result(cluster, spoiler):
+    """The shim reads it as the rank ends: whatever stands there, the end is told, and by its status."""
+    script = "cd $MUSTER_RUN_DIR; " + "; ".join(spoiler.format(f"rank-00000.{name}") for name in ("result", "ack"))
+    outcome = cluster.wait(cluster.submit(specs.command(script + "; exit 74"))["id"], "failed")["outcome"]
+    assert (outcome["class"], outcome["exit_code"]) == ("user", 74)
+    assert_goes_on(cluster)
+
+
+def test_a_rank_cannot_speak_for_a_rank_beside_it_that_speaks_for_itself(cluster):
+    """Two ranks of one node: each is judged by its own result."""
+    script = ("cd $MUSTER_RUN_DIR; [ $RANK = 0 ] || exec sleep 1000; "
+              "echo '{\"outcome\":\"failed\",\"class\":\"node\"}' > rank-00001.result; exit 3")
+    outcome = cluster.wait(cluster.submit(specs.command(script, devices=2))["id"], "failed")["outcome"]
+    assert (outcome["class"], outcome["rank"], outcome["exit_code"]) == ("user", 0, 3)
+
+
+def test_lines_of_metrics_without_end_are_thinned_and_the_job_is_told(cluster):
+    job = cluster.submit(specs.command(
+        "i=0; while [ $i -lt 400 ]; do i=$((i+1)); "
+        "printf '{\"v\":1,\"step\":'$i',\"a\":1}\\n%.0s' 1 2 3 4 5 6 7 8 9 10; done >> $MUSTER_RUN_DIR/metrics.jsonl; "
+        "touch $MUSTER_JOB_DIR/written; while :; do sleep 0.1; done"))["id"]
+    told = wait_for("the event", lambda: [e for e in cluster.events(job) if e["cause"]["code"] == "file-not-read"])
+    assert "more than 200 a second" in told[0]["cause"]["text"]
+    end(cluster, job)
+
+
+def test_lines_that_are_no_metrics_are_skipped_and_counted(cluster):
+    job = cluster.submit(specs.command(
+        "cd $MUSTER_RUN_DIR; echo '{\"v\":1,\"step\":1,\"loss\":2}' >> metrics.jsonl; echo nonsense >> metrics.jsonl; "
+        "echo '{\"v\":1,\"step\":2,\"no name\":3}' >> metrics.jsonl; "
+        "head -c 300000 /dev/zero | tr '\\0' x >> metrics.jsonl; echo >> metrics.jsonl; "
+        "echo '{\"v\":1,\"step\":3,\"loss\":1}' >> metrics.jsonl; while :; do sleep 0.1; done"))["id"]
+    told = wait_for("the event", lambda: [e for e in cluster.events(job) if e["cause"]["code"] == "file-not-read"])
+    assert "'metrics.jsonl' are left out so far" in told[0]["cause"]["text"]
+    lines = wait_for("the last line", lambda: (m := cluster.api("GET", f"/v1/jobs/{job}/metrics?names=loss"))
+                     and m["metrics"].get("loss", [])[-1:] == [1] and m)
+    assert lines["metrics"]["loss"] == [2, 1]
+    end(cluster, job)

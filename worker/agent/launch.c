@@ -14,6 +14,7 @@
 
 #include "base/buf.h"
 #include "base/io.h"
+#include "worker/agent/program.h"
 #include "worker/agent/shim.h"
 
 #define TEXT_LIMIT (4 << 20) /* bytes of the words of one command line or environment */
@@ -95,6 +96,63 @@ static bool is_for_ranks(const struct launch *l, const char *variable)
     return !l->pass_env || is_named(LAUNCH_ENV, variable) || is_named(l->pass_env, variable);
 }
 
+/* The value of a variable that a rank would have without us: the spec's, else the agent's own. NULL: none. */
+static const char *value_of(const struct launch *l, const char *name)
+{
+    size_t n = strlen(name);
+
+    for (char **t = l->spec->command.env; t && *t; t++)
+        if (strncmp(*t, name, n) == 0 && (*t)[n] == '=')
+            return *t + n + 1;
+    for (char **e = environ; *e; e++)
+        if (strncmp(*e, name, n) == 0 && (*e)[n] == '=' && is_for_ranks(l, *e))
+            return *e + n + 1;
+    return NULL;
+}
+
+/* Where the libraries for programs lie: beside the folder of the agent's program. */
+static void add_libraries(const struct launch *l, struct words *w)
+{
+    char self[PATH_MAX], lib[PATH_MAX + 32], python[PATH_MAX + 48];
+    const char *path = value_of(l, "PYTHONPATH");
+    char *slash = realpath(l->self, self) ? strrchr(self, '/') : NULL;
+
+    if (!slash)
+        return;
+    *slash = '\0';
+    slash = strrchr(self, '/');
+    if (!slash)
+        return;
+    *slash = '\0';
+    (void)snprintf(lib, sizeof(lib), "%s/lib/muster", self);
+    (void)snprintf(python, sizeof(python), "%s/python", lib);
+    if (access(lib, X_OK) == 0)
+        words_printf(w, "MUSTER_LIB=%s", lib);
+    if (access(python, X_OK) == 0)
+        words_printf(w, "PYTHONPATH=%s%s%s", python, path && *path ? ":" : "", path ? path : "");
+}
+
+/* What tells a command of its job (docs/programs.md). */
+static void add_program(const struct launch *l, struct words *w)
+{
+    const struct job_spec *s = l->spec;
+    const char *dir = s->checkpoint.dir ? s->checkpoint.dir : "checkpoints";
+
+    words_printf(w, "MUSTER_ABI=%d", PROGRAM_ABI);
+    words_printf(w, "MUSTER_NODES=%d", l->nodes);
+    words_printf(w, "MUSTER_NODE=%s", l->node);
+    words_printf(w, "MUSTER_PROJECT=%s", s->project);
+    words_printf(w, "MUSTER_NAME=%s", s->name);
+    words_printf(w, "MUSTER_USER=%s", l->owner);
+    words_printf(w, "MUSTER_ATTEMPT=%llu", (unsigned long long)l->generation);
+    words_printf(w, "MUSTER_RESUME=%d", l->resumes);
+    words_printf(w, "MUSTER_CHECKPOINT_DIR=%s%s%s", *dir == '/' ? "" : l->job_dir, *dir == '/' ? "" : "/", dir);
+    words_printf(w, "MUSTER_ELASTIC=0");
+    words_printf(w, "MUSTER_DEVICES_MIN=%d", s->devices.min);
+    words_printf(w, "MUSTER_DEVICES_MAX=%d", s->devices.max);
+    add_libraries(l, w);
+}
+
 /* What of the agent's own environment is for ranks, then the spec's, then what tells the rank its place; of two with
  * one name only the later is given. */
 static void collect_environment(const struct launch *l, struct words *w)
@@ -122,6 +180,8 @@ static void collect_environment(const struct launch *l, struct words *w)
         words_printf(&own, "HOME=%s", user->pw_dir);
         words_printf(&own, "USER=%s", user->pw_name);
     }
+    if (l->spec->kind == JOB_COMMAND)
+        add_program(l, &own);
     if (l->visible && *l->visible && l->spec->kind == JOB_TRAIN)
         words_printf(&own, "MUSTER_KERNELS=cuda");
     ours = words_array(&own);
@@ -188,9 +248,9 @@ static void collect_arguments(const struct launch *l, struct words *w)
             words_printf(w, "--shm=%s", l->guard->shm);
         if (l->guard->keep)
             words_printf(w, "--keep=%s", l->guard->keep);
-        if (l->guard->alone)
-            words_add(w, "--alone");
     }
+    if (l->local_world == 1)
+        words_add(w, "--alone");
     if (l->quota) {
         words_add(w, "--quota");
         words_add(w, l->quota);

@@ -28,6 +28,9 @@ struct launch {
     const char *quota;              /* a cgroup with a share of the processor (quota.h) that it must be in, or NULL */
     double share;
     const char *job, *job_dir;
+    const char *owner, *node; /* who submitted the job; this node */
+    int nodes;
+    bool resumes;            /* a checkpoint is to be loaded */
     const char *master_addr; /* where rank 0 runs */
     const char *visible;     /* CUDA_VISIBLE_DEVICES; NULL: as the agent has it. A train rank that sees a GPU computes
                                 there */

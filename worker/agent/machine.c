@@ -196,6 +196,8 @@ int machine_run_keep(struct machine *h, const char *folder, enum job_kind kind, 
     (void)snprintf(a.boot_id, sizeof(a.boot_id), "%s", h->boot_id);
     if (h->memory && kind == JOB_TRAIN)
         give_memory(h, &a, folder);
+    if (kind == JOB_COMMAND)
+        TRY(program_publish_abi(folder, err));
     doc = assignment_write(&a);
     if (doc)
         text = json_dumps(doc, JSON_INDENT(1));
@@ -329,6 +331,12 @@ ssize_t machine_run_read(const struct machine *h, const char *folder, const char
     return got < 0 ? -errno : got;
 }
 
+void machine_run_tell(struct machine *h, const char *folder, const struct program_telling *t)
+{
+    (void)h;
+    (void)program_publish_order(folder, t, NULL);
+}
+
 void machine_log_drop(const struct machine *h, const char *folder, int rank, off_t before)
 {
     IO_CLOSE_AUTO int fd = -1;
@@ -422,7 +430,7 @@ static int have_guard(const struct machine_rank *r, const struct machine_launch 
     char *tmp = folders[0], *shm = folders[1], *memory = folders[2];
 
     (void)snprintf(tmp, PATH_MAX, "%.4000s/tmp", r->folder);
-    *ret = (struct guard_rank){.user = l->user, .tmp = tmp, .alone = l->local_world == 1};
+    *ret = (struct guard_rank){.user = l->user, .tmp = tmp};
     ret->shm = account_shm(a, r->folder, shm);
     (void)snprintf(memory, PATH_MAX, "%.3900s/%s", h->memory ? h->memory : "", l->job);
     if (strncmp(memory, "/dev/shm/", 9) == 0 && access(memory, F_OK) == 0)
@@ -449,6 +457,10 @@ int machine_rank_start(struct machine_rank *r, const struct machine_launch *l, s
         .share = share,
         .job = l->job,
         .job_dir = l->job_dir,
+        .owner = l->owner,
+        .node = l->node,
+        .nodes = l->nodes,
+        .resumes = l->resumes,
         .master_addr = l->master_addr,
         .generation = l->generation,
         .rank = r->rank,

@@ -22,6 +22,7 @@
 #include "base/merr.h"
 #include "worker/agent/cgroup.h"
 #include "worker/agent/proc.h"
+#include "worker/agent/program.h"
 #include "worker/agent/shim.h"
 #include "worker/flight/flight.h"
 
@@ -87,6 +88,9 @@ int machine_run_remove(struct machine *h, const char *folder, struct merr *err);
 ssize_t machine_run_read(const struct machine *h, const char *folder, const char *name, int rank, off_t offset,
                          char *text, size_t n, off_t *ret_size);
 
+/* Give the programs of a command's run an order as a file. What cannot be written is left: signals say the same. */
+void machine_run_tell(struct machine *h, const char *folder, const struct program_telling *t);
+
 /* Give the disk back what a rank's log has before an offset; its later bytes keep their offsets. Where the disk cannot
  * do that, or the log is not this agent's alone, nothing happens. */
 void machine_log_drop(const struct machine *h, const char *folder, int rank, off_t before);
@@ -108,8 +112,11 @@ int machine_rank_page(struct machine_rank *r, struct merr *err);
 
 struct machine_launch {
     const char *job, *job_dir;
-    const char *user;        /* the account of its ranks, where there is a helper; "": the jobs' */
-    const char *master_addr; /* where rank 0 runs */
+    const char *user;         /* the account of its ranks, where there is a helper; "": the jobs' */
+    const char *owner, *node; /* who submitted the job; this node */
+    const char *master_addr;  /* where rank 0 runs */
+    bool resumes;             /* a checkpoint is to be loaded */
+    int nodes;
     uint64_t generation;
     int world, local_rank, local_world, node_rank, master_port;
     int slot;                    /* -1: a source's, which has none */

@@ -156,6 +156,23 @@ static void finish_rank(const struct ranks *r, struct run *run, struct rank *ran
 
 /* --- orders ------------------------------------------------------------------------------------- */
 
+static bool is_command(const struct run *run)
+{
+    return run->spec && run->spec->kind == JOB_COMMAND;
+}
+
+/* A command reads its orders from a file, if it wants to know more than a signal says. */
+static void tell_program(const struct ranks *r, const struct run *run, enum program_order order, const char *reason)
+{
+    struct program_telling t = {.order = order, .reason = reason, .devices_now = run->world};
+
+    if (!is_command(run))
+        return;
+    if (order >= PROGRAM_STOP)
+        t.deadline_us = machine_wall_us(r->machine) + (int64_t)run->grace_s * 1000000;
+    machine_run_tell(r->machine, run->folder, &t);
+}
+
 /* Ask a rank to end: a flight order for the engine, SIGTERM for what may not look at it; SIGKILL at last. */
 static void end_rank_softly(const struct run *run, struct rank *rank, bool signal, int64_t now_us)
 {
@@ -187,7 +204,6 @@ static void tell_flight(struct run *run, enum flight_order order)
 int ranks_order(struct ranks *r, const char *job, uint64_t generation, enum assignment_order order, int grace_s)
 {
     struct run *run = find(r, job, generation, NULL);
-    bool command;
 
     if (!run)
         return -ENOENT;
@@ -201,14 +217,18 @@ int ranks_order(struct ranks *r, const char *job, uint64_t generation, enum assi
     if (grace_s >= 0)
         run->grace_s = grace_s > ASSIGNMENT_GRACE_S_MAX ? ASSIGNMENT_GRACE_S_MAX : grace_s;
     run->order = order;
-    command = run->spec && run->spec->kind == JOB_COMMAND;
     if (order == ASSIGNMENT_SAVE) {
         tell_flight(run, FLIGHT_SAVE);
-    } else if (order != ASSIGNMENT_STOP && order != ASSIGNMENT_RUN && !command) {
+        tell_program(r, run, PROGRAM_SAVE, "a checkpoint is wanted");
+    } else if (order != ASSIGNMENT_STOP && order != ASSIGNMENT_RUN && !is_command(run)) {
         tell_flight(run, order == ASSIGNMENT_DRAIN  ? FLIGHT_DRAIN
                          : order == ASSIGNMENT_MOVE ? FLIGHT_MOVE
                                                     : FLIGHT_HAND_OVER);
-    } else if (order >= ASSIGNMENT_HAND_OVER) { /* a command has nothing to save: both end it */
+    } else if (order >= ASSIGNMENT_HAND_OVER) { /* a command may save and go on later, or is over: both end it */
+        if (order == ASSIGNMENT_STOP && !run->failed)
+            tell_program(r, run, PROGRAM_ABORT, "the job is cancelled, or a rank of it has failed");
+        else if (order != ASSIGNMENT_STOP)
+            tell_program(r, run, PROGRAM_STOP, "the job is to end here and goes on later");
         for (int i = 0; i < run->n; i++)
             end_rank_softly(run, &run->ranks[i], true, machine_mono_us(r->machine));
     }
@@ -216,13 +236,12 @@ int ranks_order(struct ranks *r, const char *job, uint64_t generation, enum assi
 }
 
 /* One has failed: the others of this node give up. */
-static void abort_mates(struct run *run, int64_t now_us)
+static void abort_mates(const struct ranks *r, struct run *run, int64_t now_us)
 {
-    bool command = run->spec && run->spec->kind == JOB_COMMAND;
-
     run->failed = true;
+    tell_program(r, run, PROGRAM_ABORT, "another rank of the job has failed");
     for (int i = 0; i < run->n; i++)
-        end_rank_softly(run, &run->ranks[i], command, now_us);
+        end_rank_softly(run, &run->ranks[i], is_command(run), now_us);
 }
 
 static bool job_done(const struct run *run)
@@ -326,7 +345,7 @@ bool ranks_tick(struct ranks *r, int64_t now_us)
             bad |= run->ranks[j].state == RANK_EXITED && bad_end(&run->ranks[j]);
         }
         if (bad && !run->failed)
-            abort_mates(run, now_us);
+            abort_mates(r, run, now_us);
     }
     return changed;
 }

@@ -25,6 +25,7 @@
 #include "worker/agent/cgroup.h"
 #include "worker/agent/guard.h"
 #include "worker/agent/lines.h"
+#include "worker/agent/program.h"
 #include "worker/agent/quota.h"
 #include "worker/flight/flight_read.h"
 
@@ -401,6 +402,7 @@ static void judge(struct shim *s)
     }
     (void)snprintf(path, sizeof(path), "%s/" EXIT_FINISHED, s->folder);
     s->seen.finished = lstat(path, &st) == 0 && S_ISREG(st.st_mode);
+    program_hear(s->folder, s->rank, s->guard.alone, &s->seen);
     exit_judge(&s->exit, &s->seen);
 }
 
@@ -454,7 +456,7 @@ static const struct option_row rows[] = {
     {"tmp", 0, "DIR", "folder for its /tmp", OPTION_TEXT, AT(guard.tmp)},
     {"shm", 0, "DIR", "folder for its /dev/shm", OPTION_TEXT, AT(guard.shm)},
     {"keep", 0, "DIR", "folder below /dev/shm that it sees all the same", OPTION_TEXT, AT(guard.keep)},
-    {"alone", 0, NULL, "no other rank of its job is on this node", OPTION_FLAG, AT(guard.alone)},
+    {"alone", 0, NULL, "no other rank of its job is on this node: it may launch some", OPTION_FLAG, AT(guard.alone)},
     {"quota", 0, "DIR", "cgroup with a share of the processor, with --share", OPTION_TEXT, AT(quota)},
     {"share", 0, "S", "how much of a processor", OPTION_REAL_OVER, 0, INFINITY, AT(share)},
     {"grace", 0, "S", "that its children have to end, once it was told to", OPTION_INT, 0, INT_MAX, AT(grace_s)},

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
+#include "worker/agent/screen.h"
 
 #define PIECE_OVERHEAD 160   /* bytes of a piece as JSON beside its text */
 #define LOG_STAYS (1 << 20)  /* the end of what was stored, for who looks at a log on its node */
@@ -23,6 +24,10 @@ struct stream {
     off_t dropped;         /* of a log: all before was given back to the disk */
     int barred;            /* negative errno: why nothing of it was read; 0: something was, or might be */
     bool kept;             /* ship_sync has seen its run */
+    bool screened;         /* metrics of a command, which may write anything */
+    struct screen screen;  /* up to acked */
+    struct screen sent;    /* up to sent_to */
+    off_t sent_to;
 };
 
 struct ship {
@@ -84,6 +89,7 @@ static void follow(struct ship *s, enum report_kind kind, const struct run *run,
     if (!t)
         return;
     *t = (struct stream){.kind = kind, .generation = run->generation, .rank = rank, .kept = true};
+    t->screened = kind == REPORT_METRICS && run->spec && run->spec->kind == JOB_COMMAND;
     t->max_mib = kind == REPORT_LOGS && run->spec ? run->spec->logs.max_mib : 0;
     (void)snprintf(t->job, sizeof(t->job), "%s", run->job);
     (void)snprintf(t->folder, sizeof(t->folder), "%s", run->folder);
@@ -149,7 +155,7 @@ static const char *const names[REPORT_KINDS] = {"log", "metrics.jsonl", "events.
 static ssize_t read_stream(const struct ship *s, const struct stream *t, off_t offset, char *text, size_t n,
                            off_t *ret_size)
 {
-    if (t->kind != REPORT_LOGS && offset >= SHIP_LINES_MAX)
+    if (t->kind != REPORT_LOGS && offset >= (t->kind == REPORT_METRICS ? SHIP_METRICS_MAX : SHIP_LINES_MAX))
         return -EFBIG;
     return machine_run_read(s->machine, t->folder, names[t->kind], t->rank, offset, text, n, ret_size);
 }
@@ -178,8 +184,13 @@ static size_t collect(const struct ship *s, struct stream *t, char *text, size_t
         *ret_more = true;
     if (!n)
         return 0;
-    size = json_size(text, n) + PIECE_OVERHEAD;
     utf8_patch(text, n);
+    if (t->screened) {
+        t->sent = t->screen;
+        t->sent_to = t->acked + (off_t)n;
+        screen_lines(&t->sent, text, n, machine_wall_us(s->machine));
+    }
+    size = json_size(text, n) + PIECE_OVERHEAD;
     text[n] = '\0';
     (void)snprintf(piece.job, sizeof(piece.job), "%s", t->job);
     piece.text = text;
@@ -233,6 +244,8 @@ bool ship_ack(struct ship *s, const struct report_acks *acks)
                 find(s, (enum report_kind)k, ack->job, (uint64_t)ack->generation, k == REPORT_LOGS ? ack->rank : -1);
 
             moved = moved || (t && t->acked != ack->offset);
+            if (t && t->screened && ack->offset == t->sent_to)
+                t->screen = t->sent;
             if (t)
                 t->acked = ack->offset;
             if (t && t->kind == REPORT_LOGS)
@@ -247,17 +260,26 @@ bool ship_trouble(const struct ship *s, const char *job, uint64_t generation, ch
         const struct stream *t = s->v[i];
         char name[32];
 
-        if (!t->barred || t->generation != generation || strcmp(t->job, job) != 0)
+        if ((!t->barred && t->sent.damaged + t->sent.thinned == 0) || t->generation != generation ||
+            strcmp(t->job, job) != 0)
             continue;
         if (t->kind == REPORT_LOGS)
             (void)snprintf(name, sizeof(name), "rank-%05d.log", t->rank);
         else
             (void)snprintf(name, sizeof(name), "%s", names[t->kind]);
-        if (t->barred == -ELOOP || t->barred == -EMEDIUMTYPE)
+        if (!t->barred && t->sent.damaged > 0)
+            (void)snprintf(ret, size,
+                           "%llu lines of '%s' are left out so far: they are longer than %d KiB, no JSON object, or "
+                           "not as docs/programs.md has them",
+                           (unsigned long long)t->sent.damaged, name, SCREEN_LINE_MAX >> 10);
+        else if (!t->barred)
+            (void)snprintf(ret, size, "%llu lines of '%s' are left out so far: more than %d a second were written",
+                           (unsigned long long)t->sent.thinned, name, SCREEN_PER_S);
+        else if (t->barred == -ELOOP || t->barred == -EMEDIUMTYPE)
             (void)snprintf(ret, size, "'%s' in the folder of the run is no plain file, so it is not read", name);
         else if (t->barred == -EFBIG)
             (void)snprintf(ret, size, "'%s' in the folder of the run is larger than %lld MiB; the rest is not read",
-                           name, SHIP_LINES_MAX >> 20);
+                           name, (t->kind == REPORT_METRICS ? SHIP_METRICS_MAX : SHIP_LINES_MAX) >> 20);
         else
             (void)snprintf(ret, size, "'%s' in the folder of the run cannot be read: %s", name, strerror(-t->barred));
         return true;

@@ -17,7 +17,8 @@
 #define SHIP_PIECE_MAX (256 << 10) /* bytes of one piece */
 #define SHIP_REPORT_MAX (4 << 20)  /* bytes of all pieces of a report, as JSON */
 #define SHIP_REPORT_MIN (64 << 10)
-#define SHIP_LINES_MAX (1ll << 30) /* bytes of a run's metrics.jsonl or events.jsonl that are followed */
+#define SHIP_LINES_MAX (1ll << 30)   /* bytes of a run's events.jsonl that are followed */
+#define SHIP_METRICS_MAX (4ll << 30) /* likewise of its metrics.jsonl */
 
 struct ship;
 

@@ -164,6 +164,80 @@ static void what_a_program_does_that_was_told_to_end_is_an_answer_and_no_cause(v
     }
 }
 
+/* The table of orders in docs/programs.md. */
+static void what_a_command_says_of_its_end_goes_before_its_status(void **state)
+{
+    static const struct {
+        struct exit_seen seen;
+        int status, signal;
+        enum exit_cause cause;
+        int shown; /* status after it was judged; -1: as before */
+    } row[] = {
+        {{.said = EXIT_SAID_DONE}, 0, 0, EXIT_CAUSE_PROGRAM, -1},
+        {{.said = EXIT_SAID_DONE}, 1, 0, EXIT_CAUSE_PROGRAM, -1},
+        /* told to end: a launcher's 1, its SIGTERM and the program's own 76 are one */
+        {{.asked = true, .said = EXIT_SAID_STOPPED}, 76, 0, EXIT_CAUSE_DRAINED, 76},
+        {{.asked = true, .said = EXIT_SAID_STOPPED}, 1, 0, EXIT_CAUSE_DRAINED, 76},
+        {{.asked = true, .said = EXIT_SAID_STOPPED}, 143, SIGTERM, EXIT_CAUSE_DRAINED, 76},
+        {{.asked = true, .said = EXIT_SAID_STOPPED}, 139, SIGSEGV, EXIT_CAUSE_ABORTED, -1},
+        {{.asked = true, .killed = true, .said = EXIT_SAID_STOPPED}, 137, SIGKILL, EXIT_CAUSE_ABORTED, -1},
+        {{.asked = true, .said = EXIT_SAID_HEARD}, 76, 0, EXIT_CAUSE_DRAINED, -1},
+        {{.asked = true}, 76, 0, EXIT_CAUSE_ABORTED, -1}, /* without a word of it: as ever */
+        {{.asked = true, .said = EXIT_SAID_HEARD}, 74, 0, EXIT_CAUSE_ABORTED, -1},
+        {{.asked = true, .said = EXIT_SAID_DONE}, 0, 0, EXIT_CAUSE_DONE, 0},
+        {{.asked = true, .said = EXIT_SAID_DONE}, 143, SIGTERM, EXIT_CAUSE_DONE, 0},
+        {{.asked = true, .said = EXIT_SAID_FAILED, .said_cause = EXIT_CAUSE_NODE}, 1, 0, EXIT_CAUSE_ABORTED, -1},
+        /* by itself, with an acknowledgement or a result: statuses mean what those of muster-train do */
+        {{.said = EXIT_SAID_HEARD}, 65, 0, EXIT_CAUSE_USER, -1},
+        {{.said = EXIT_SAID_HEARD}, 70, 0, EXIT_CAUSE_INTERNAL, -1},
+        {{.said = EXIT_SAID_HEARD}, 74, 0, EXIT_CAUSE_NODE, -1},
+        {{.said = EXIT_SAID_HEARD}, 75, 0, EXIT_CAUSE_ABORTED, -1},
+        {{.said = EXIT_SAID_HEARD}, 76, 0, EXIT_CAUSE_USER, -1},
+        {{.said = EXIT_SAID_STOPPED}, 76, 0, EXIT_CAUSE_USER, -1},
+        {{.said = EXIT_SAID_STOPPED}, 1, 0, EXIT_CAUSE_USER, -1},
+        {{.said = EXIT_SAID_HEARD}, 3, 0, EXIT_CAUSE_PROGRAM, -1},
+        {{.said = EXIT_SAID_HEARD}, 139, SIGSEGV, EXIT_CAUSE_PROGRAM, -1},
+        {{.said = EXIT_SAID_FAILED, .said_cause = EXIT_CAUSE_USER}, 1, 0, EXIT_CAUSE_USER, -1},
+        {{.said = EXIT_SAID_FAILED, .said_cause = EXIT_CAUSE_INTERNAL}, 1, 0, EXIT_CAUSE_INTERNAL, -1},
+        {{.said = EXIT_SAID_FAILED, .said_cause = EXIT_CAUSE_NODE}, 0, 0, EXIT_CAUSE_NODE, -1},
+        {{.said = EXIT_SAID_FAILED, .said_cause = EXIT_CAUSE_NODE, .out_of_memory = true},
+         137,
+         SIGKILL,
+         EXIT_CAUSE_MEMORY,
+         -1},
+        /* the same statuses of a program that knows nothing of this are its own affair */
+        {{0}, 65, 0, EXIT_CAUSE_PROGRAM, -1},
+        {{0}, 76, 0, EXIT_CAUSE_PROGRAM, -1},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(row); i++) {
+        struct rank_exit e = {.status = row[i].status, .signal = row[i].signal};
+
+        exit_judge(&e, &row[i].seen);
+        e = exit_settle(e, JOB_COMMAND);
+        if (e.cause != row[i].cause || e.status != (row[i].shown < 0 ? row[i].status : row[i].shown))
+            fail_msg("row %zu: %s, %d", i, exit_cause_names[e.cause], e.status);
+    }
+}
+
+static void the_words_of_a_command_that_failed_are_told(void **state)
+{
+    struct exit_seen seen = {.said = EXIT_SAID_FAILED, .said_cause = EXIT_CAUSE_NODE, .said_why = "disk on fire"};
+    struct rank_exit e = {.status = 1};
+
+    (void)state;
+    exit_judge(&e, &seen);
+    assert_string_equal(e.why, "disk on fire");
+    assert_int_equal(exit_fault(&e, JOB_COMMAND), EXIT_CAUSE_NODE);
+    seen.asked = true;
+    exit_judge(&e, &seen);
+    assert_string_equal(e.why, "it was told to end, and ended with exit code 1: disk on fire");
+    e = (struct rank_exit){.status = 76};
+    exit_judge(&e, &(struct exit_seen){.said = EXIT_SAID_STOPPED});
+    assert_string_equal(e.why, "it stopped itself: nothing had asked it to (exit code 76)");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -173,6 +247,8 @@ int main(void)
         cmocka_unit_test(a_cause_has_a_name_and_another_name_is_refused),
         cmocka_unit_test(the_same_signal_is_the_same_fault_of_a_program_and_of_a_shell),
         cmocka_unit_test(what_a_program_does_that_was_told_to_end_is_an_answer_and_no_cause),
+        cmocka_unit_test(what_a_command_says_of_its_end_goes_before_its_status),
+        cmocka_unit_test(the_words_of_a_command_that_failed_are_told),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -227,11 +227,11 @@ static void a_file_without_an_end_holds_nobody(void **state)
     assert_int_equal(truncate(path, (off_t)1 << 42), 0);
     json_decref(collect(SHIP_REPORT_MAX, NULL));
     assert_false(ship_done(ship, "j1", 1));
-    ack("metrics", SHIP_LINES_MAX);
+    ack("metrics", SHIP_METRICS_MAX);
     report = collect(SHIP_REPORT_MAX, NULL);
     assert_string_equal(piece_text(report, "metrics"), "");
     assert_true(ship_trouble(ship, "j1", 1, text, sizeof(text)));
-    assert_string_equal(text, "'metrics.jsonl' in the folder of the run is larger than 1024 MiB; the rest is not read");
+    assert_string_equal(text, "'metrics.jsonl' in the folder of the run is larger than 4096 MiB; the rest is not read");
     assert_true(ship_done(ship, "j1", 1));
 }
 
