@@ -39,6 +39,8 @@ void stalls_take(struct stalls **stalls, size_t n, const struct report_rank *tol
     *p = (struct stall){.told_us = now_us, .times = times, .told = *told};
     p->told.stall.groups = groups;
     p->told.log_tail = NULL;
+    p->told.steps = NULL; /* the report's, which goes */
+    p->told.n_steps = 0;
 }
 
 struct incident_rank *stalls_list(const struct stalls *stalls, const struct job_place *places)
