@@ -1,4 +1,4 @@
-/* bench diagnose - naming the rank that holds up a run of many: the walk over what all ranks told
+/* bench diagnose - naming the rank that holds up a run of many, or slows it: judging what all ranks told
  *
  * Beside it, in the same run, a plain pass that only reads each rank's record once: nothing can judge in less. Times
  * are processor time of the one thread that judges.
@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "tests/unit/scheduler/diagnose/fleet.h"
 #include "tests/unit/scheduler/diagnose/programs.h"
 
 #define TIMES 20
@@ -56,12 +57,42 @@ static int measure(int tp, int pp, int dp)
     return wrong > 0 || sum == 1;
 }
 
+/* A window of ten steps in which one rank is a tenth slower, after some in which none is. */
+static int measure_slow(int tp, int pp, int dp)
+{
+    double best = 1e9, worst = 0;
+    struct lag_verdict v;
+    struct fleet f;
+    int wrong = 0;
+
+    fleet_make(&f, tp, pp, dp, 1);
+    fleet_start(&f);
+    for (int window = 0; window < 6; window++) {
+        double began, took;
+
+        f.victim = (uint32_t)f.n / 3;
+        f.slower = window < 4 ? 1 : 1.1f;
+        for (int i = 0; i < LAG_WINDOW; i++)
+            fleet_step(&f, false);
+        began = cpu_ms();
+        wrong += !lag_judge(f.lag, &v) || (window == 5) != (v.n == 1 && v.found[0].rank == f.victim);
+        took = cpu_ms() - began;
+        best = took < best ? took : best;
+        worst = took > worst ? took : worst;
+    }
+    printf("{\"bench\":\"diagnose\",\"metric\":\"slow rank of %zu ranks (tp %d, pp %d, dp %d)\",\"value\":%.3f,"
+           "\"unit\":\"ms a window of 10 steps\",\"worst\":%.3f,\"wrong\":%d}\n",
+           f.n, tp, pp, dp, best, worst, wrong);
+    fleet_clear(&f);
+    return wrong > 0;
+}
+
 int main(int argc, char **argv)
 {
-    int r = measure(8, 8, 8);
+    int r = measure(8, 8, 8) | measure_slow(8, 8, 8);
 
     r |= measure(8, 8, 64);
     if (argc < 2 || strcmp(argv[1], "--quick") != 0)
-        r |= measure(8, 16, 512);
+        r |= measure(8, 16, 512) | measure_slow(8, 16, 512);
     return r;
 }

@@ -1,0 +1,471 @@
+#include "scheduler/diagnose/lag.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "scheduler/diagnose/lag_priv.h"
+
+#define WELL_AGAIN 3 /* windows */
+#define HOST_SHARE 0.05
+#define ROLE_SLOWER 0.2231 /* ln 1.25 */
+#define ROLE_WINDOWS 3
+
+/* --- medians ------------------------------------------------------------------------------------------ */
+
+/* The k-th smallest; v is reordered so that all before it are not larger. */
+static float nth(float *v, size_t n, size_t k)
+{
+    size_t lo = 0, hi = n - 1;
+
+    while (lo < hi) {
+        float pivot = v[lo + (hi - lo) / 2];
+        size_t i = lo, j = hi;
+
+        for (;;) {
+            while (v[i] < pivot)
+                i++;
+            while (v[j] > pivot)
+                j--;
+            if (i >= j)
+                break;
+            float t = v[i];
+
+            v[i++] = v[j];
+            v[j--] = t;
+        }
+        if (k <= j)
+            hi = j;
+        else
+            lo = j + 1;
+    }
+    return v[k];
+}
+
+float lag_median(float *v, size_t n)
+{
+    float upper, lower;
+
+    if (n == 0)
+        return 0;
+    upper = nth(v, n, n / 2);
+    if (n % 2)
+        return upper;
+    lower = v[0];
+    for (size_t i = 1; i < n / 2; i++)
+        lower = v[i] > lower ? v[i] : lower;
+    return (lower + upper) / 2;
+}
+
+/* Of few values: cheaper than nth(). */
+float lag_median_few(float *v, size_t n)
+{
+    for (size_t i = 1; i < n; i++) {
+        float at = v[i];
+        size_t k = i;
+
+        for (; k > 0 && v[k - 1] > at; k--)
+            v[k] = v[k - 1];
+        v[k] = at;
+    }
+    return n == 0 ? 0 : n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
+
+/* --- making ------------------------------------------------------------------------------------------- */
+
+/* Order ranks by one of their numbers; at has one entry more than there are such numbers. */
+static size_t order(const struct lag *l, size_t offset, uint32_t *by, uint32_t *at)
+{
+    size_t most = 0;
+
+    for (size_t i = 0; i < l->n; i++) {
+        uint32_t of = *(const uint32_t *)(const void *)((const char *)&l->place[i] + offset);
+
+        at[of + 1]++;
+        most = of + 1 > most ? of + 1 : most;
+    }
+    for (size_t i = 0; i < most; i++)
+        at[i + 1] += at[i];
+    for (size_t i = l->n; i-- > 0;) {
+        uint32_t of = *(const uint32_t *)(const void *)((const char *)&l->place[i] + offset);
+
+        by[--at[of + 1]] = (uint32_t)i;
+    }
+    for (size_t i = 0; i < most; i++)
+        at[i] = at[i + 1];
+    at[most] = (uint32_t)l->n;
+    return most;
+}
+
+static void find_spread(struct lag *l)
+{
+    for (size_t k = 0; k < l->replicas; k++) {
+        uint32_t from = l->replica_at[k], to = l->replica_at[k + 1];
+
+        for (uint32_t i = from + 1; i < to && to - from >= REPLICA_LEAST; i++)
+            l->spread[k] |= l->place[l->by_replica[i]].node != l->place[l->by_replica[from]].node;
+    }
+}
+
+static void count_teams(struct lag *l)
+{
+    for (int k = 0; k < LAG_KINDS; k++)
+        for (size_t i = 0; i < l->n; i++) {
+            struct team *t = &l->team[k][l->place[i].team[k]];
+
+            if (t->members++ == 0)
+                t->first = (uint32_t)i;
+            if (l->place[i].team[k] >= l->teams[k])
+                l->teams[k] = l->place[i].team[k] + 1;
+        }
+}
+
+int lag_new(const struct lag_place *places, size_t n, struct lag **ret)
+{
+    struct lag *l = calloc(1, sizeof(*l));
+    bool ok = l != NULL;
+
+    if (!ok)
+        return -ENOMEM;
+    l->n = n;
+    ok = (l->place = calloc(n + 1, sizeof(*l->place))) && (l->by_role = calloc(n + 1, sizeof(*l->by_role))) &&
+         (l->role_at = calloc(n + 2, sizeof(*l->role_at))) && (l->by_replica = calloc(n + 1, sizeof(*l->by_replica))) &&
+         (l->replica_at = calloc(n + 2, sizeof(*l->replica_at))) && (l->spread = calloc(n + 1, sizeof(*l->spread))) &&
+         (l->past = calloc(n + 1, sizeof(*l->past))) && (l->role_hits = calloc(n + 1, sizeof(*l->role_hits))) &&
+         (l->role_told = calloc(n + 1, sizeof(*l->role_told))) && (l->x = calloc(n + 1, sizeof(*l->x))) &&
+         (l->excess = calloc(n + 1, sizeof(*l->excess))) && (l->scratch = calloc(n + 1, sizeof(*l->scratch))) &&
+         (l->factor = calloc(n + 1, sizeof(*l->factor)));
+    for (int k = 0; k < LAG_KINDS && ok; k++)
+        ok = (l->team[k] = calloc(n + 1, sizeof(*l->team[k])));
+    if (!ok) {
+        lag_free(l);
+        return -ENOMEM;
+    }
+    memcpy(l->place, places, n * sizeof(*places));
+    l->roles = order(l, offsetof(struct lag_place, role), l->by_role, l->role_at);
+    l->replicas = order(l, offsetof(struct lag_place, replica), l->by_replica, l->replica_at);
+    find_spread(l);
+    count_teams(l);
+    *ret = l;
+    return 0;
+}
+
+void lag_free(struct lag *l)
+{
+    if (!l)
+        return;
+    for (int i = 0; i < OPEN_MAX; i++) {
+        free(l->window[i].told);
+        for (int k = 0; k < LAG_KINDS; k++)
+            free(l->window[i].least[k]);
+    }
+    for (int k = 0; k < LAG_KINDS; k++)
+        free(l->team[k]);
+    free(l->place);
+    free(l->by_role);
+    free(l->role_at);
+    free(l->by_replica);
+    free(l->replica_at);
+    free(l->spread);
+    free(l->past);
+    free(l->role_hits);
+    free(l->role_told);
+    free(l->x);
+    free(l->excess);
+    free(l->scratch);
+    free(l->factor);
+    free(l);
+}
+
+/* --- telling ------------------------------------------------------------------------------------------- */
+
+static struct window *oldest(struct lag *l)
+{
+    struct window *w = NULL;
+
+    for (int i = 0; i < OPEN_MAX; i++)
+        if (l->window[i].used && (!w || l->window[i].number < w->number))
+            w = &l->window[i];
+    return w;
+}
+
+/* Empty it; false: no memory. */
+static bool window_reset(struct lag *l, struct window *w)
+{
+    if (!w->told && !(w->told = calloc(l->n, sizeof(*w->told))))
+        return false;
+    memset(w->told, 0, l->n * sizeof(*w->told));
+    for (int k = 0; k < LAG_KINDS; k++) {
+        size_t n = l->teams[k] * LAG_WINDOW;
+
+        if (!w->least[k] && !(w->least[k] = malloc((n + 1) * sizeof(*w->least[k]))))
+            return false;
+        for (size_t i = 0; i < n; i++)
+            w->least[k][i] = -1;
+    }
+    w->closed = 0;
+    return true;
+}
+
+/* The window of a step; NULL: there is no room, no memory, or it is older than all that are told of. */
+static struct window *window_of(struct lag *l, uint64_t number)
+{
+    struct window *unused = NULL;
+
+    for (int i = 0; i < OPEN_MAX; i++) {
+        if (l->window[i].used && l->window[i].number == number)
+            return &l->window[i];
+        if (!l->window[i].used)
+            unused = &l->window[i];
+    }
+    if (!unused || !window_reset(l, unused))
+        return NULL;
+    unused->used = true;
+    unused->number = number;
+    return unused;
+}
+
+static void close_for(struct window *w, size_t rank)
+{
+    w->closed += !w->told[rank].closed;
+    w->told[rank].closed = true;
+}
+
+void lag_take(struct lag *l, size_t rank, uint64_t step, const struct lag_sample *s)
+{
+    struct window *w = rank < l->n && step / LAG_WINDOW >= l->next ? window_of(l, step / LAG_WINDOW) : NULL;
+    struct told *t;
+
+    if (!w)
+        return;
+    for (int i = 0; i < OPEN_MAX; i++)
+        if (l->window[i].used && l->window[i].number < w->number)
+            close_for(&l->window[i], rank);
+    t = &w->told[rank];
+    if (s && s->work > 0 && s->busy > 0 && t->cost[step % LAG_WINDOW] == 0) {
+        t->cost[step % LAG_WINDOW] = s->busy / s->work;
+        t->n++;
+        t->sum.busy += s->busy;
+        t->sum.data += s->data;
+        t->sum.cpu += s->cpu;
+        t->sum.wall += s->wall;
+        t->sum.work += s->work;
+        for (int k = 0; k < LAG_KINDS; k++) {
+            float *least = &w->least[k][l->place[rank].team[k] * LAG_WINDOW + step % LAG_WINDOW];
+
+            t->sum.call[k] += s->call[k];
+            *least = *least < 0 || s->call[k] < *least ? s->call[k] : *least;
+        }
+    }
+    if (step % LAG_WINDOW == LAG_WINDOW - 1)
+        close_for(w, rank);
+}
+
+/* --- findings ------------------------------------------------------------------------------------------ */
+
+bool lag_twice(uint8_t hits)
+{
+    return (hits & 1) + (hits >> 1 & 1) + (hits >> 2 & 1) >= 2;
+}
+
+void lag_add(struct lag_verdict *v, const struct lag_finding *f)
+{
+    size_t at = v->n < LAG_FOUND_MAX ? v->n : LAG_FOUND_MAX;
+
+    while (at > 0 && v->found[at - 1].factor < f->factor) {
+        if (at < LAG_FOUND_MAX)
+            v->found[at] = v->found[at - 1];
+        at--;
+    }
+    if (at < LAG_FOUND_MAX)
+        v->found[at] = *f;
+    v->n += v->n < LAG_FOUND_MAX;
+}
+
+/* The share of a rank's time computing in which it had no processor, where its peers have one all the time. */
+static float withheld(struct lag *l, const struct window *w, uint32_t rank)
+{
+    const struct told *t = &w->told[rank];
+    size_t got = 0;
+    float peers;
+
+    for (size_t i = 0; i < l->n && got < SAMPLE; i++)
+        if (i != rank && w->told[i].sum.busy > 0)
+            l->scratch[got++] = w->told[i].sum.cpu / w->told[i].sum.busy;
+    peers = lag_median(l->scratch, got);
+    return got > 0 && peers >= 0.9f && t->sum.cpu < t->sum.busy ? 1 - t->sum.cpu / t->sum.busy : 0;
+}
+
+/* Waiting for data: what the others of all roles do not. Data is loaded by the first and the last stage, so others of
+ * the role are asked first. */
+static float data_share(struct lag *l, const struct window *w, uint32_t rank)
+{
+    const struct lag_place *at = &l->place[rank];
+    const uint32_t *of = l->by_role + l->role_at[at->role];
+    size_t n = l->role_at[at->role + 1] - l->role_at[at->role], got = 0;
+    const struct told *t = &w->told[rank];
+    float mine = t->sum.wall > 0 ? t->sum.data / t->sum.wall : 0;
+
+    if (mine < (float)HOST_SHARE)
+        return 0;
+    for (size_t i = 0; i < n && got < SAMPLE; i++)
+        if (of[i] != rank && w->told[of[i]].sum.wall > 0)
+            l->scratch[got++] = w->told[of[i]].sum.data / w->told[of[i]].sum.wall;
+    return mine - lag_median(l->scratch, got);
+}
+
+static void classify(struct lag *l, const struct window *w, struct lag_finding *f)
+{
+    const struct lag_place *p = &l->place[f->rank];
+    float lost = withheld(l, w, f->rank), excess = 1 - expf(-l->excess[f->rank]);
+    bool link = false;
+
+    lag_find_lateness(l, w, f);
+    for (int k = 0; k < LAG_KINDS; k++) {
+        struct team *t = &l->team[k][p->team[k]];
+
+        link = link || lag_twice(t->hits);
+        t->slow = t->slow || lag_twice(t->hits); /* this finding tells of it */
+    }
+    f->class_ = !link || f->p >= LATE ? LAG_COMPUTE : f->p <= LONG ? LAG_LINK : LAG_BOTH;
+    if (f->class_ == LAG_COMPUTE && lost > excess / 2) {
+        f->class_ = LAG_HOST;
+        f->withheld = lost;
+    }
+}
+
+static void judge_rank(struct lag *l, const struct window *w, uint32_t rank, struct lag_verdict *v)
+{
+    struct past *p = &l->past[rank];
+    float data = data_share(l, w, rank);
+    struct lag_finding f = {.rank = rank,
+                            .role = l->place[rank].role,
+                            .node = l->place[rank].node,
+                            .kind = LAG_KINDS,
+                            .p = 1,
+                            .factor = exp((double)l->excess[rank]),
+                            .sigmas = l->factor[rank],
+                            .early = p->early_step};
+    bool hit = l->excess[rank] > 0, stalls = data > (float)HOST_SHARE;
+
+    p->hits = (uint8_t)(p->hits << 1 | hit);
+    p->data_hits = (uint8_t)(p->data_hits << 1 | stalls);
+    v->suspects += p->early_step > 0;
+    p->quiet = hit || stalls ? 0 : (uint8_t)(p->quiet + (p->quiet < 255));
+    if (p->slow && p->quiet >= WELL_AGAIN) {
+        p->slow = false;
+        f.over = true;
+        f.class_ = LAG_COMPUTE;
+        f.factor = exp((double)(isnan(l->x[rank]) ? 0 : l->x[rank]));
+        lag_add(v, &f);
+    } else if (!p->slow && hit && lag_twice(p->hits)) {
+        p->slow = true;
+        classify(l, w, &f);
+        lag_add(v, &f);
+    } else if (!p->slow && stalls && lag_twice(p->data_hits)) {
+        p->slow = true;
+        f.class_ = LAG_HOST;
+        f.data = true;
+        f.withheld = data;
+        f.factor = 1 / (1 - (data < 0.99f ? (double)data : 0.99));
+        lag_find_lateness(l, w, &f);
+        lag_add(v, &f);
+    }
+}
+
+/* A stage that takes longer than the others in all replicas: told once. */
+static void judge_roles(struct lag *l, struct lag_verdict *v, const float *role)
+{
+    for (size_t k = 0; k < l->roles; k++) {
+        size_t got = 0;
+        float apart;
+
+        for (size_t i = 0; i < l->roles; i++)
+            if (i != k && role[i] > 0)
+                l->scratch[got++] = role[i];
+        apart = got > 0 && role[k] > 0 ? logf(role[k] / lag_median(l->scratch, got)) : 0;
+        l->role_hits[k] = (uint8_t)(apart > (float)ROLE_SLOWER ? l->role_hits[k] + (l->role_hits[k] < 255) : 0);
+        if (l->role_told[k] || l->role_hits[k] < ROLE_WINDOWS || l->role_hits[k] < l->judged)
+            continue;
+        l->role_told[k] = true;
+        lag_add(v, &(struct lag_finding){.class_ = LAG_ROLE,
+                                         .rank = l->by_role[l->role_at[k]],
+                                         .role = (uint32_t)k,
+                                         .node = UINT32_MAX,
+                                         .kind = LAG_KINDS,
+                                         .factor = exp((double)apart)});
+    }
+}
+
+/* What each role takes for a unit of work. */
+static float *role_costs(struct lag *l, const struct window *w)
+{
+    float *role = calloc(l->roles + 1, sizeof(*role));
+
+    for (size_t k = 0; role && k < l->roles; k++) {
+        const uint32_t *rank = l->by_role + l->role_at[k];
+        size_t n = l->role_at[k + 1] - l->role_at[k], by = n > SAMPLE ? n / SAMPLE : 1, got = 0;
+
+        for (size_t i = 0; i < n; i += by)
+            if (w->told[rank[i]].n >= STEPS_LEAST)
+                l->scratch[got++] = w->told[rank[i]].sum.busy / w->told[rank[i]].sum.work;
+        role[k] = lag_median(l->scratch, got);
+    }
+    return role;
+}
+
+/* Enough steps of enough ranks. */
+static bool says_something(const struct lag *l, const struct window *w)
+{
+    size_t told = 0;
+
+    for (size_t i = 0; i < l->n; i++)
+        told += w->told[i].n >= STEPS_LEAST;
+    return 2 * told > l->n;
+}
+
+static void judge(struct lag *l, struct window *w, struct lag_verdict *v)
+{
+    float *role = l->roles > 1 ? role_costs(l, w) : NULL;
+
+    l->judged++;
+    lag_measure_groups(l, w);
+    lag_compare(l, w);
+    for (uint32_t i = 0; i < l->n; i++)
+        if (w->told[i].n >= STEPS_LEAST)
+            judge_rank(l, w, i, v);
+    lag_judge_groups(l, v);
+    if (role)
+        judge_roles(l, v, role);
+    free(role);
+}
+
+bool lag_judge(struct lag *l, struct lag_verdict *ret)
+{
+    struct window *w = oldest(l);
+    size_t open = 0;
+
+    for (int i = 0; i < OPEN_MAX; i++)
+        open += l->window[i].used;
+    if (!w || (w->closed < l->n && open < OPEN_MAX))
+        return false;
+    *ret = (struct lag_verdict){.first_step = w->number * LAG_WINDOW};
+    if (says_something(l, w))
+        judge(l, w, ret);
+    l->next = w->number + 1;
+    w->used = false;
+    return true;
+}
+
+bool lag_is_slow(const struct lag *l, size_t rank)
+{
+    return rank < l->n && l->past[rank].slow;
+}
+
+const char *lag_class_name(enum lag_class class_)
+{
+    static const char *const name[LAG_CLASSES] = {"none", "compute", "link", "compute and link", "stage", "host"};
+
+    return name[class_];
+}

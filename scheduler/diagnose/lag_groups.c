@@ -1,0 +1,155 @@
+#include "scheduler/diagnose/lag_priv.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LINK_SLOWER 1.5
+#define LINK_SHARE 0.02 /* of the step, that a link takes more */
+#define VOTE 0.6
+#define VOTE_AHEAD 0.3
+
+/* --- groups -------------------------------------------------------------------------------------------- */
+
+static void measure_teams(struct lag *l, const struct window *w)
+{
+    for (int k = 0; k < LAG_KINDS; k++) {
+        for (size_t i = 0; i < l->teams[k]; i++) {
+            struct team *t = &l->team[k][i];
+            float v[LAG_WINDOW];
+            size_t got = 0;
+
+            for (int at = 0; at < LAG_WINDOW && t->members > 1; at++)
+                if (w->least[k][i * LAG_WINDOW + (size_t)at] >= 0)
+                    v[got++] = w->least[k][i * LAG_WINDOW + (size_t)at];
+            t->least = got >= STEPS_LEAST ? lag_median_few(v, got) : -1;
+            t->most = 0;
+        }
+        for (size_t i = 0; i < l->n; i++) {
+            const struct told *t = &w->told[i];
+            struct team *of = &l->team[k][l->place[i].team[k]];
+            float us = t->n > 0 ? t->sum.call[k] / (float)t->n : 0;
+
+            if (of->members < 2 || t->n == 0)
+                continue;
+            of->most = us > of->most ? us : of->most;
+            of->wall = t->sum.wall / (float)t->n;
+        }
+    }
+}
+
+/* What a group's calls take when nobody is late, against what they usually take. */
+static void judge_teams(struct lag *l)
+{
+    for (int k = 0; k < LAG_KINDS; k++)
+        for (size_t i = 0; i < l->teams[k]; i++) {
+            struct team *t = &l->team[k][i];
+            bool hit;
+
+            if (t->least < 0)
+                continue;
+            hit = t->windows >= PAST_LEAST && t->least > (float)LINK_SLOWER * t->usual &&
+                  t->least - t->usual > (float)LINK_SHARE * t->wall;
+            t->hits = (uint8_t)(t->hits << 1 | hit);
+            if (!hit) {
+                float weight = t->windows < PAST_LEAST ? 1.0f / (float)(t->windows + 1) : (float)PAST_WEIGHT;
+
+                t->usual += weight * (t->least - t->usual);
+                t->windows++;
+            }
+        }
+}
+
+/* P of section 2.2 of CCL-D, of the rank's group with the longest wait. */
+void lag_find_lateness(const struct lag *l, const struct window *w, struct lag_finding *f)
+{
+    const struct told *told = &w->told[f->rank];
+    bool slow = false; /* a group whose calls are long says more */
+    float wait = 0;
+
+    f->kind = LAG_KINDS;
+    f->p = 1;
+    for (int k = 0; k < LAG_KINDS; k++) {
+        const struct team *t = &l->team[k][l->place[f->rank].team[k]];
+        float late;
+
+        if (t->members < 2 || t->least < 0 || told->n == 0)
+            continue;
+        late = t->most - told->sum.call[k] / (float)told->n;
+        f->late_us = late > f->late_us ? late : f->late_us;
+        if (lag_twice(t->hits) < slow || (lag_twice(t->hits) == slow && t->most - t->least <= wait))
+            continue;
+        slow = lag_twice(t->hits);
+        wait = t->most - t->least;
+        f->kind = (enum lag_kind)k;
+        f->p = t->most > t->usual ? wait / (t->most - t->usual) : 1;
+        f->p = f->p > 1 ? 1 : f->p;
+    }
+}
+
+void lag_measure_groups(struct lag *l, const struct window *w)
+{
+    measure_teams(l, w);
+    judge_teams(l);
+}
+
+/* The node that most groups whose calls are long have in common, and the others do not; UINT32_MAX: none. */
+static uint32_t vote(struct lag *l, int kind)
+{
+    float *slow = l->scratch, *all = l->factor, best = 0, next = 0;
+    uint32_t node = UINT32_MAX;
+
+    memset(slow, 0, l->n * sizeof(*slow));
+    memset(all, 0, l->n * sizeof(*all));
+    for (size_t i = 0; i < l->n; i++) {
+        const struct team *t = &l->team[kind][l->place[i].team[kind]];
+
+        all[l->place[i].node] += t->members > 1;
+        slow[l->place[i].node] += t->members > 1 && lag_twice(t->hits);
+    }
+    for (uint32_t at = 0; at < l->n; at++) {
+        float share = all[at] > 0 ? slow[at] / all[at] : 0;
+
+        if (share > best) {
+            next = best;
+            best = share;
+            node = at;
+        } else if (share > next) {
+            next = share;
+        }
+    }
+    return best < (float)VOTE || best < next + (float)VOTE_AHEAD ? UINT32_MAX : node;
+}
+
+/* Groups whose calls have become long though nobody is late: news only when the first of them is found. */
+void lag_judge_groups(struct lag *l, struct lag_verdict *v)
+{
+    for (int k = 0; k < LAG_KINDS; k++) {
+        struct lag_finding f = {.class_ = LAG_LINK, .kind = (enum lag_kind)k};
+        bool fresh = false, any = false;
+
+        for (size_t i = 0; i < l->teams[k]; i++) {
+            struct team *t = &l->team[k][i];
+            bool slow = t->least >= 0 && lag_twice(t->hits);
+            double factor = slow && t->usual > 0 ? (double)(t->least / t->usual) : 0;
+
+            if (t->members < 2)
+                continue;
+            fresh = fresh || (slow && !t->slow);
+            t->slow = slow || (t->slow && (t->hits & 7) != 0);
+            any = any || t->slow;
+            if (factor > f.factor) {
+                f.factor = factor;
+                f.rank = t->first;
+                f.p = t->most > t->usual ? (double)((t->most - t->least) / (t->most - t->usual)) : 0;
+            }
+        }
+        if (!fresh || f.p >= LATE)
+            continue;
+        f.role = l->place[f.rank].role;
+        f.node = vote(l, k);
+        for (uint32_t i = (uint32_t)l->n; f.node != UINT32_MAX && i-- > 0;)
+            f.rank = l->place[i].node == f.node ? i : f.rank;
+        lag_add(v, &f);
+    }
+}

@@ -1,0 +1,86 @@
+/* lag_priv - a run's windows and what is known of its ranks and groups, for the files of lag.h */
+#ifndef MUSTER_SCHEDULER_DIAGNOSE_LAG_PRIV_H
+#define MUSTER_SCHEDULER_DIAGNOSE_LAG_PRIV_H
+
+#include "scheduler/diagnose/lag.h"
+
+#define OPEN_MAX 8       /* windows that ranks are still telling of */
+#define STEPS_LEAST 5    /* of a window that count */
+#define SAMPLE 1024      /* ranks of which a median is taken, spread evenly; of a replica: */
+#define FEW 8            /* ranks of a role: below that they are compared with their own past, too */
+#define REPLICA_LEAST 16 /* ranks of a replica that has a factor of its own */
+#define PAST_LEAST 4     /* windows before a rank's own past says anything */
+#define PAST_WEIGHT 0.1
+#define LATE 0.7 /* P of section 2.2 of CCL-D: from here on the others wait for one */
+#define LONG 0.3 /* and down from here all are long */
+
+struct told {               /* by a rank of a window */
+    bool closed;            /* it tells no more of it */
+    uint8_t n;              /* steps that count */
+    float cost[LAG_WINDOW]; /* busy for each unit of work; 0: not told */
+    struct lag_sample sum;
+};
+
+struct window {
+    bool used;
+    uint64_t number;
+    size_t closed;
+    struct told *told;       /* by rank */
+    float *least[LAG_KINDS]; /* of each group, by step: the shortest that a member was in its calls; < 0: not told */
+};
+
+struct past {                /* of a rank */
+    uint8_t hits, data_hits; /* of the last windows, the newest lowest */
+    uint8_t quiet;           /* windows without, of one that was found */
+    bool slow;
+    float early; /* rule C */
+    uint64_t early_step;
+    uint32_t windows; /* of few: told so far */
+    float own, apart; /* of few: its usual ln cost; its usual deviation from the others */
+    float spread;     /* and how much that varies */
+};
+
+struct team {                /* of a kind */
+    float least, most, wall; /* of the window, a step */
+    uint32_t first, members; /* first: rank */
+    float usual;             /* least, usually; 0: not known */
+    uint32_t windows;
+    uint8_t hits;
+    bool slow;
+};
+
+struct lag {
+    struct lag_place *place;
+    size_t n, roles;
+    uint32_t *by_role, *role_at; /* ranks by role; role i has by_role[role_at[i]] .. by_role[role_at[i + 1] - 1] */
+    uint32_t *by_replica, *replica_at;
+    bool *spread; /* replicas of several nodes and enough ranks */
+    size_t replicas;
+    struct window window[OPEN_MAX];
+    struct past *past;
+    struct team *team[LAG_KINDS]; /* by number */
+    size_t teams[LAG_KINDS];
+    uint8_t *role_hits;
+    bool *role_told;
+    uint32_t judged;
+    uint64_t next; /* windows before this one are judged */
+    /* of the window that is judged */
+    float *x;      /* by rank: the median ln of its cost to its role's */
+    float *excess; /* by rank: beyond what is usual; 0: no hit */
+    float *scratch, *factor;
+};
+
+float lag_median(float *v, size_t n);     /* v is reordered; 0: of none */
+float lag_median_few(float *v, size_t n); /* the same, cheaper where n is small; v is sorted */
+bool lag_twice(uint8_t hits);             /* in the last three windows */
+void lag_add(struct lag_verdict *v, const struct lag_finding *f);
+
+/* lag_ranks: x, excess and factor of all ranks in a window. Costs in it become ratios. */
+void lag_compare(struct lag *l, struct window *w);
+
+/* lag_groups */
+void lag_measure_groups(struct lag *l, const struct window *w);
+void lag_judge_groups(struct lag *l, struct lag_verdict *v);
+void lag_find_lateness(const struct lag *l, const struct window *w, struct lag_finding *f);
+
+#endif
