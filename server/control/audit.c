@@ -9,17 +9,20 @@
 #include "base/bucket.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "server/control/audit_entry.h"
 #include "server/control/audit_file.h"
 #include "server/control/files.h"
 #include "server/control/state.h"
 #include "server/http/call.h"
 #include "server/store/audit_log.h"
 
-#define ENTRY_MAX (16 << 10)   /* bytes; what is longer goes without what was before and after */
-#define PENDING_MAX (16 << 20) /* bytes of a turn's lines for the file */
-#define ADDRESSES 1024         /* that share their buckets by chance */
-#define TRIM_ROWS 256          /* looked at in a tick */
-#define TRIM_EVERY_US 10000000 /* where nothing is too much */
+#define ENTRY_MAX (16 << 10)    /* bytes; what is longer goes without what was before and after */
+#define RECORD_BYTES (64 << 10) /* a record that has come to them takes no further entry */
+#define PENDING_MAX (16 << 20)  /* bytes of a turn's lines */
+#define ADDRESSES 1024          /* that share their buckets by chance */
+#define TRIM_ROWS 64            /* records looked at at once, and */
+#define TRIM_TIMES 16           /* in a tick, if all of them go */
+#define TRIM_EVERY_US 10000000  /* where nothing is too much */
 #define PAGE_DEFAULT 200
 #define PAGE_LOOKS 4000
 
@@ -30,7 +33,9 @@ struct audit {
     bool changed;                /* these, in this turn */
     struct bucket of[ADDRESSES]; /* refusals by address */
     uint64_t left_out, untold;   /* refusals that were only counted: ever, and since the last that was noted */
-    struct buf pending;          /* lines of this turn */
+    struct buf lines;            /* of this turn: the record that is next */
+    struct buf begin;            /* of the entry at hand */
+    struct buf pending;          /* of this turn, for the file */
     int64_t next_trim_us;        /* monotonic */
 };
 
@@ -38,15 +43,21 @@ struct audit *audit_new(void)
 {
     struct audit *a = calloc(1, sizeof(*a));
 
-    if (a)
+    if (a) {
         buf_init(&a->pending, PENDING_MAX);
+        buf_init(&a->lines, PENDING_MAX);
+        buf_init(&a->begin, PENDING_MAX);
+    }
     return a;
 }
 
 void audit_free(struct audit *a)
 {
-    if (a)
-        buf_clear(&a->pending);
+    if (!a)
+        return;
+    buf_clear(&a->pending);
+    buf_clear(&a->lines);
+    buf_clear(&a->begin);
     free(a);
 }
 
@@ -57,49 +68,46 @@ int audit_load(struct core *c, struct merr *err)
 
 /* --- entries ----------------------------------------------------------------------------------------- */
 
-/* Keep an entry, which is taken over. */
-static void keep_new(struct core *c, const char *user, json_t *entry)
+/* The lines of the turn up to now become a record. */
+static void put_lines(struct core *c)
+{
+    struct audit *a = c->audit;
+
+    if (a->lines.len == 0)
+        return;
+    audit_log_add(c->store, a->newest, buf_text(&a->lines));
+    a->bytes += a->lines.len;
+    a->changed = true;
+    buf_reset(&a->lines);
+}
+
+/* Keep an entry that begins like this. */
+static void keep(struct core *c, const char *user, const struct buf *begin, struct audit_entry_end e)
 {
     struct audit *a = c->audit;
     uint64_t id = (uint64_t)c->now.wall_us;
-    char id_text[24], at[CLOCK_RFC3339_MAX], *text;
+    size_t front;
 
+    if (a->lines.len > RECORD_BYTES)
+        put_lines(c);
     a->newest = id > a->newest ? id : a->newest + 1;
-    (void)snprintf(id_text, sizeof(id_text), "%llu", (unsigned long long)a->newest);
-    clock_rfc3339(c->now.wall_us, at);
-    (void)json_object_set_new(entry, "id", json_string(id_text));
-    (void)json_object_set_new(entry, "at", json_string(at));
-    text = json_dumps(entry, JSON_COMPACT | JSON_ENSURE_ASCII);
-    if (text && strlen(text) > ENTRY_MAX) {
-        (void)json_object_set_new(entry, "before", json_null());
-        (void)json_object_set_new(entry, "after", json_null());
-        (void)json_object_set_new(entry, "cut", json_true());
-        free(text);
-        text = json_dumps(entry, JSON_COMPACT | JSON_ENSURE_ASCII);
+    e.id = a->newest;
+    e.wall_us = c->now.wall_us;
+    (void)buf_printf(&a->lines, "%s %llu ", user, (unsigned long long)e.id);
+    front = a->lines.len;
+    (void)buf_add(&a->lines, begin->data, begin->len);
+    audit_entry_end(&a->lines, &e);
+    if (a->lines.len - front > ENTRY_MAX) {
+        a->lines.len = front + begin->len;
+        e.before = e.after = NULL;
+        e.cut = true;
+        audit_entry_end(&a->lines, &e);
     }
-    json_decref(entry);
-    if (!text) {
-        state_fatal(c, "out of memory for the audit log");
-        return;
-    }
-    audit_log_add(c->store, a->newest, user, text);
-    a->changed = true;
-    a->bytes += strlen(text);
-    if (c->cfg.audit_file && buf_addstr(&a->pending, text) == 0)
+    if (c->cfg.audit_file && buf_addstr(&a->pending, a->lines.data + front) == 0)
         (void)buf_addstr(&a->pending, "\n");
-    free(text);
-}
-
-static json_t *entry_of(const struct http_req *r, int status, const char *code)
-{
-    const struct http_identity *who = http_identity(r);
-    char actor[80];
-
-    (void)snprintf(actor, sizeof(actor), "%s:%s", who->role == ROLE_AGENT ? "agent" : "user", who->user);
-    return json_pack("{s:s, s:s?, s:s?, s:s, s:s, s:s, s:s+, s:i, s:s?}", "type", "audit", "actor",
-                     *who->user ? actor : NULL, "token", *who->token ? who->token : NULL, "address", http_address(r),
-                     "request_id", http_request_id(r), "method", http_method(r), "path", http_path(r), "", "status",
-                     status, "code", code);
+    (void)buf_addstr(&a->lines, "\n");
+    if (buf_failed(begin) || buf_failed(&a->lines))
+        state_fatal(c, "out of memory for the audit log");
 }
 
 /* Whether one more refusal of this address is noted; else it is counted. */
@@ -114,18 +122,14 @@ static bool takes_refusal(struct core *c, const char *address)
     return false;
 }
 
-static void keep_refusal_new(struct core *c, const char *user, json_t *entry)
+static void keep_refusal(struct core *c, const char *user, const char *address, const struct buf *begin,
+                         struct audit_entry_end e)
 {
-    const char *address = json_string_value(json_object_get(entry, "address"));
-
-    if (!takes_refusal(c, address ? address : "")) {
-        json_decref(entry);
+    if (!takes_refusal(c, address))
         return;
-    }
-    if (c->audit->untold > 0) /* before this one */
-        (void)json_object_set_new(entry, "left_out", json_integer((json_int_t)c->audit->untold));
+    e.left_out = c->audit->untold; /* before this one */
     c->audit->untold = 0;
-    keep_new(c, user, entry);
+    keep(c, user, begin, e);
 }
 
 /* Agents tell how their runs go many times a second: that is no change of anybody's. */
@@ -138,44 +142,44 @@ void audit_call(struct core *c, struct call *call)
 {
     const struct http_req *r = call->req;
     bool refused = call->hidden || call->status == 401 || call->status == 403;
-    json_t *entry;
+    struct audit_entry_end end = {.before = call->before, .after = call->after};
 
     if (!r || (!refused && (call->unchanged || call->status >= 300 || strcmp(http_method(r), "GET") == 0 ||
                             strcmp(http_method(r), "HEAD") == 0 || is_routine(r))))
         return;
-    entry = entry_of(r, call->status, refused ? json_string_value(json_object_get(call->reply, "code")) : NULL);
-    if (!entry) {
-        state_fatal(c, "out of memory for the audit log");
-        return;
-    }
-    (void)json_object_set(entry, "before", call->before ? call->before : json_null());
-    (void)json_object_set(entry, "after", call->after ? call->after : json_null());
+    buf_reset(&c->audit->begin);
+    audit_entry_begin(&c->audit->begin, r, call->status,
+                      refused ? json_string_value(json_object_get(call->reply, "code")) : NULL);
     if (refused)
-        keep_refusal_new(c, http_identity(r)->user, entry);
+        keep_refusal(c, http_identity(r)->user, http_address(r), &c->audit->begin, end);
     else
-        keep_new(c, http_identity(r)->user, entry);
+        keep(c, http_identity(r)->user, &c->audit->begin, end);
 }
 
 /* On the core's thread. */
 static void take_refusal(void *core, struct call *call)
 {
+    const char *user = json_string_value(json_object_get(call->body, "user"));
+    const char *address = json_string_value(json_object_get(call->body, "address"));
     struct core *c = core;
-    json_t *entry = call->body;
 
-    call->body = NULL;
     c->handed = true;
-    keep_refusal_new(c, call->text, entry);
+    keep_refusal(c, user, address, &(struct buf){.data = call->text, .len = strlen(call->text)},
+                 (struct audit_entry_end){0});
     call_free(call);
 }
 
 struct call *audit_refusal(const struct http_req *r, int status, const char *code)
 {
     struct call *call = call_new(NULL, take_refusal);
+    BUF_CLEAR_AUTO struct buf begin;
 
+    buf_init(&begin, PENDING_MAX);
     if (!call)
         return NULL;
-    call->body = entry_of(r, status, code);
-    call->text = strdup(http_identity(r)->user);
+    audit_entry_begin(&begin, r, status, code);
+    call->body = json_pack("{s:s, s:s}", "user", http_identity(r)->user, "address", http_address(r));
+    call->text = buf_detach(&begin);
     if (call->body && call->text)
         return call;
     call_free(call);
@@ -184,6 +188,7 @@ struct call *audit_refusal(const struct http_req *r, int status, const char *cod
 
 void audit_put(struct core *c)
 {
+    put_lines(c);
     if (c->audit->changed)
         audit_log_put_size(c->store, c->audit->newest, c->audit->bytes);
     c->audit->changed = false;
@@ -212,42 +217,45 @@ void audit_publish(struct core *c)
 
 /* --- how much there is ------------------------------------------------------------------------------- */
 
-/* What of the oldest rows goes: all that is too old, and of what is too much some more, so that there is a rest. */
-static void trim_rows(struct core *c, const struct store_rows *rows)
+/* How many of the oldest records go: all that are too old, and of what is too much some more, so that there is a rest.
+ * *ret_first: what the log begins with then. */
+static size_t trim_rows(struct core *c, const struct store_rows *rows, bool much, uint64_t *ret_first)
 {
-    uint64_t limit = c->cfg.audit_bytes, gone = 0, first = 0;
     int64_t oldest = c->now.wall_us - (int64_t)c->cfg.audit_keep_s * 1000000;
-    bool much = c->audit->bytes > limit;
+    uint64_t limit = c->cfg.audit_bytes;
+    size_t i = 0;
 
-    for (size_t i = 0; i < rows->n; i++) {
-        bool old = (int64_t)rows->v[i].id < oldest;
+    for (; i < rows->n; i++) {
+        uint64_t bytes = strlen(rows->v[i].text);
 
-        if (!old && !(much && c->audit->bytes - gone > limit - limit / 20))
+        if ((int64_t)rows->v[i].id >= oldest && !(much && c->audit->bytes > limit - limit / 20))
             break;
-        gone += strlen(rows->v[i].text);
-        first = rows->v[i].id + 1;
+        c->audit->bytes -= bytes < c->audit->bytes ? bytes : c->audit->bytes;
+        *ret_first = rows->v[i].id + 1;
     }
-    if (first == 0)
-        return;
-    gone = gone < c->audit->bytes ? gone : c->audit->bytes;
-    audit_log_trim(c->store, first);
-    c->audit->changed = true;
-    c->audit->bytes -= gone;
-    c->audit->next_trim_us = c->now.mono_us; /* there may be more */
+    return i;
 }
 
 void audit_tick(struct core *c)
 {
-    struct store_rows rows = {0};
-    uint64_t end;
+    uint64_t first = 0, end = 0;
+    bool more = true, much = c->audit->bytes > c->cfg.audit_bytes;
 
-    if (c->audit->bytes == 0 || (c->audit->bytes <= c->cfg.audit_bytes && c->now.mono_us < c->audit->next_trim_us) ||
-        !store_up(c->store))
+    if (c->audit->bytes == 0 || (!much && c->now.mono_us < c->audit->next_trim_us) || !store_up(c->store))
         return;
     c->audit->next_trim_us = c->now.mono_us + TRIM_EVERY_US;
-    if (audit_log_read(c->store, 0, TRIM_ROWS, &rows, &end, NULL) == 0)
-        trim_rows(c, &rows);
-    store_rows_clear(&rows);
+    for (int i = 0; more && i < TRIM_TIMES; i++) {
+        struct store_rows rows = {0};
+
+        more = audit_log_read_records(c->store, first, TRIM_ROWS, &rows, &end, NULL) == 0 &&
+               trim_rows(c, &rows, much, &first) == TRIM_ROWS;
+        store_rows_clear(&rows);
+    }
+    if (first == 0)
+        return;
+    audit_log_trim(c->store, first);
+    c->audit->changed = true;
+    c->audit->next_trim_us = more ? c->now.mono_us : c->audit->next_trim_us;
 }
 
 void audit_metrics(const struct core *c, struct buf *b)
@@ -280,9 +288,9 @@ static bool read_time(struct call *call, const char *name, int64_t *ret_us)
 static int collect(struct core *c, uint64_t after, int64_t to_us, const char *user, size_t limit, json_t *list,
                    uint64_t *ret_end, struct merr *err)
 {
-    for (size_t looks = 0; looks < PAGE_LOOKS; looks += limit) {
+    for (size_t looks = 0; looks < PAGE_LOOKS;) {
         struct store_rows rows = {0};
-        int r = audit_log_read(c->store, after, limit, &rows, ret_end, err);
+        int r = audit_log_read(c->store, after, &rows, ret_end, err);
 
         for (size_t i = 0; r == 0 && i < rows.n; i++) {
             if ((int64_t)rows.v[i].id > to_us) {
@@ -297,6 +305,7 @@ static int collect(struct core *c, uint64_t after, int64_t to_us, const char *us
                 break;
             }
         }
+        looks += rows.n + 1;
         store_rows_clear(&rows);
         if (r < 0 || *ret_end == 0 || json_array_size(list) == limit)
             return r;

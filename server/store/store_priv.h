@@ -13,7 +13,8 @@
  *   muster:job:<n>:notes   list: its newest other events
  *   muster:jobs:active     set of numbers; muster:jobs:ended: sorted set, score = number
  *   muster:jobs:catalog    hash by number, of those that have ended: ["state", "user", "project", bytes]
- *   muster:audit           stream of the audit log, id <wall time in us>-0; meta: audit_bytes, audit_newest
+ *   muster:audit           stream of the audit log (audit_log.h), id <wall time in us>-0; meta: audit_bytes,
+ *                          audit_newest
  *   muster:events          stream of all events, id <n>-0, the newest 100000
  *   muster:idem:<user>:<key>  "<n> <hash of the body>" of a submit, for a day
  *   muster:nodes, muster:projects, muster:tokens, muster:links, muster:speeds,

@@ -58,7 +58,7 @@ LAYERS = {"worker/engine/comm": [
     ["classes", "job", "notes", "project", "strikes"], ["catalog", "node", "pace", "roster"], ["cluster"],
     ["links", "shares"], ["stragglers"], ["slots"], ["gpus"],
 ], "server/control": [
-    ["agent_rights", "audit_file", "entry", "files", "moment", "queries", "readers", "sealing", "stalls",
+    ["agent_rights", "audit_entry", "audit_file", "entry", "files", "moment", "queries", "readers", "sealing", "stalls",
      "standby", "waiters"],
     ["auth"], ["table"], ["state"],
     ["admission", "audit", "ceilings", "events", "offsets", "plans", "ports", "proofs", "quarantine", "records",

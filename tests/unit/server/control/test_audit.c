@@ -2,6 +2,8 @@
 #include "tests/unit/server/control/scene.h"
 
 #include "server/control/audit.h"
+#include "server/store/audit_log.h"
+#include "server/store/store_priv.h"
 
 #define ONE "name: x\ndevices: {min: 1, max: 1}\ncommand: {argv: [x], env: {KEY: hush}}\n"
 
@@ -181,6 +183,97 @@ static void what_is_old_or_too_much_is_forgotten_the_oldest_first(void **state)
     assert_int_equal(json_array_size(ENTRIES(s, "limit", "1000")), 0);
 }
 
+/* A turn's entries are one record in the store, and its readers do not see that. */
+static void the_entries_of_a_turn_are_one_record_and_are_read_one_by_one(void **state)
+{
+    struct scene *s = *state;
+    struct call *list = NULL, **end = &list;
+    char cursor[32] = "0";
+    const char *next = cursor;
+    struct store_rows records;
+    uint64_t more;
+    size_t n = 0;
+
+    for (int i = 0; i < 7; i++) {
+        *end = audit_refusal(request(i % 2 ? "eve" : "ann", "GET", "/v1/jobs", NULL), 403, "no");
+        end = &(*end)->next;
+    }
+    assert_true(turn_take(s->core, list));
+    assert_int_equal(audit_log_read_records(s->core->store, 0, 100, &records, &more, NULL), 0);
+    assert_int_equal(records.n, 1);
+    store_rows_clear(&records);
+    for (; next; n++) {
+        json_t *page = entries(s, 4, (const char *[]){"limit", "1", "cursor", cursor}, &next);
+
+        if (json_array_size(page) == 0)
+            break;
+        assert_string_equal(text_of(page, 0, "actor"), n % 2 ? "user:eve" : "user:ann");
+        if (next)
+            (void)snprintf(cursor, sizeof(cursor), "%s", next);
+    }
+    assert_int_equal(n, 7);
+    assert_int_equal(json_array_size(ENTRIES(s, "user", "eve")), 3);
+}
+
+/* An older musterd kept each entry by itself, its user beside it. */
+static void entries_of_an_older_musterd_are_read_too(void **state)
+{
+    struct scene *s = *state;
+    char id[32], old[200];
+    struct merr err;
+    json_t *all;
+
+    (void)snprintf(id, sizeof(id), "%lld-0", (long long)(s->clock.wall_us - 1));
+    (void)snprintf(old, sizeof(old), "{\"type\":\"audit\",\"actor\":\"user:eve\",\"id\":\"%s\"}", id);
+    store_add(s->core->store, "XADD", "muster:audit", "MAXLEN", "~", "1000", id, "e", old, "u", "eve", NULL);
+    assert_int_equal(store_commit(s->core->store, &s->core->turn.stop, &err), 0);
+    put_project(s, "root", 4);
+    all = ENTRIES(s, "limit", "10");
+    assert_int_equal(json_array_size(all), 2);
+    assert_string_equal(text_of(all, 0, "id"), id);
+    assert_string_equal(text_of(all, 1, "actor"), "user:root");
+    assert_int_equal(json_array_size(ENTRIES(s, "user", "eve")), 1);
+}
+
+/* Such a path ended the whole server: an entry that cannot be written down is a fatal lack of memory. */
+static void a_refused_path_that_is_no_text_is_noted_and_ends_nothing(void **state)
+{
+    struct scene *s = *state;
+    json_t *all;
+
+    put_project(s, "root", 4);
+    (void)scene_call(s, projects_put_member,
+                     request("eve", "PUT", "/v1/projects/red/members/\xff\xc3\xa9\"\\\n\xf0\x9f\x98\x80", "red"),
+                     json_pack("{s:s}", "role", "manager"));
+    all = ENTRIES(s, "user", "eve");
+    assert_int_equal(json_array_size(all), 1);
+    assert_string_equal(text_of(all, 0, "path"), "/v1/projects/red/members/\xef\xbf\xbd\xc3\xa9\"\\\n\xf0\x9f\x98\x80");
+}
+
+static void an_entry_that_is_too_long_goes_without_what_was_before_and_after(void **state)
+{
+    struct scene *s = *state;
+    struct http_req *r = request("root", "PUT", "/v1/long", NULL);
+    struct call *call = call_new(r, NULL);
+    char *text = malloc(40000);
+    json_t *all;
+
+    memset(text, 'x', 39999);
+    text[39999] = '\0';
+    call->status = 200;
+    call_changed_new(call, json_string(text), NULL);
+    audit_call(s->core, call);
+    call_free(call);
+    http_req_unref(r);
+    http_req_unref(r);
+    free(text);
+    scene_turn(s);
+    all = ENTRIES(s, "user", "root");
+    assert_int_equal(json_array_size(all), 1);
+    assert_true(json_is_null(json_object_get(json_array_get(all, 0), "before")));
+    assert_true(json_is_true(json_object_get(json_array_get(all, 0), "cut")));
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, scene_start, scene_stop)
 
 int main(void)
@@ -190,6 +283,10 @@ int main(void)
         TEST(who_is_refused_for_want_of_a_right_is_noted_and_who_errs_is_not),
         TEST(very_many_refusals_of_an_address_are_counted),
         TEST(the_log_is_read_page_by_page_and_from_a_time),
+        TEST(the_entries_of_a_turn_are_one_record_and_are_read_one_by_one),
+        TEST(entries_of_an_older_musterd_are_read_too),
+        TEST(a_refused_path_that_is_no_text_is_noted_and_ends_nothing),
+        TEST(an_entry_that_is_too_long_goes_without_what_was_before_and_after),
         TEST(what_is_old_or_too_much_is_forgotten_the_oldest_first),
     };
 
