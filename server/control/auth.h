@@ -1,7 +1,7 @@
 /* auth - who a bearer token is: those of the state folder's files, those an admin has made, and those of nodes
  *
  * Only the SHA-256 of a token is kept, here and in the store; its text is told once, to whoever had it made. Looking
- * up is for any thread; making, revoking and listing are for the core's.
+ * up is for any thread; making, revoking and listing are for the core's. What these change is stored by auth_keep().
  */
 #ifndef MUSTER_SERVER_AUTH_H
 #define MUSTER_SERVER_AUTH_H
@@ -31,8 +31,11 @@ void auth_free(struct auth *a);
 /* Whether a token's record, as the store keeps it, can be read; auth_start() leaves out those that cannot. */
 bool auth_reads(const struct store_row *row);
 
-/* Take in such a record, which is put into the store again. 0; -EINVAL: it cannot be read; -ENOSPC; with words. */
-int auth_take(struct auth *a, struct store *store, const struct store_row *row, struct merr *err);
+/* Take in such a record, which is to be stored again. 0; -EINVAL: it cannot be read; -ENOSPC; with words. */
+int auth_take(struct auth *a, const struct store_row *row, struct merr *err);
+
+/* Put what has changed since the last call into the store's batch. 0; -ENOMEM: not all of it. */
+int auth_keep(struct auth *a, struct store *store);
 
 /* The cluster's key for proofs of runs (agent_rights.h), which the store has: the same for each server on it. */
 const char *auth_run_key(const struct auth *a);
@@ -48,23 +51,22 @@ struct auth_wanted {          /* a token */
     int64_t expires_us;       /* wall; 0: never */
 };
 
-/* A new token, made at the wall time, good at once and kept with the store's next commit.
+/* A new token, made at the wall time, good at once.
  * *ret_view: new, what auth_list says of it. -ENOSPC: there are AUTH_TOKENS_MAX; -EIO, -ENOMEM. */
-int auth_make(struct auth *a, struct store *store, const struct auth_wanted *wanted, int64_t wall_us,
-              char ret_token[AUTH_TOKEN_MAX], json_t **ret_view, struct merr *err);
+int auth_make(struct auth *a, const struct auth_wanted *wanted, int64_t wall_us, char ret_token[AUTH_TOKEN_MAX],
+              json_t **ret_view, struct merr *err);
 /* Let a token that an agent has made itself be its node's, in place of those that the node had. Returns how many
  * these were; -EEXIST: the token is somebody's already; -ENOMEM. */
-int auth_bind(struct auth *a, struct store *store, const char *node, const char hash[AUTH_HASH_MAX], int64_t wall_us,
-              struct merr *err);
-/* The token is no longer good, and gone with the store's next commit. *ret_view: new, what it was. -ENOENT; -EPERM: it
+int auth_bind(struct auth *a, const char *node, const char hash[AUTH_HASH_MAX], int64_t wall_us, struct merr *err);
+/* The token is no longer good. *ret_view: new, what it was. -ENOENT; -EPERM: it
  * is a file's. */
-int auth_revoke(struct auth *a, struct store *store, const char *id, json_t **ret_view, struct merr *err);
+int auth_revoke(struct auth *a, const char *id, json_t **ret_view, struct merr *err);
 /* Likewise those that are bound to a node. Returns how many there were. */
-size_t auth_revoke_node(struct auth *a, struct store *store, const char *node);
+size_t auth_revoke_node(struct auth *a, const char *node);
 /* A new array of all tokens without their text, files first. */
 json_t *auth_list(struct auth *a);
-/* Store when tokens were last used, each at most every ten minutes. */
-void auth_keep_used(struct auth *a, struct store *store);
+/* Let the store know when tokens were last used, each at most every ten minutes. */
+void auth_keep_used(struct auth *a);
 
 /* The SHA-256 of a text. 0 or -EIO. */
 int auth_hash(const char *text, char ret[AUTH_HASH_MAX]);

@@ -183,7 +183,7 @@ void enroll_forget(struct core *c, struct call *call)
     if (!node)
         return;
     codes = drop_old(c, node);
-    tokens = auth_revoke_node(c->cfg.auth, c->store, node);
+    tokens = auth_revoke_node(c->cfg.auth, node);
     if (codes + tokens == 0) {
         call_problem(call, 404, "not-enrolled", "node '%s' has neither a token of its own nor a code", node);
         return;
@@ -200,7 +200,7 @@ static void bind_token(struct core *c, struct call *call, struct code *code, con
 {
     char actor[JOB_NODE_MAX + 8];
     struct merr err;
-    int r = auth_bind(c->cfg.auth, c->store, code->node, hash, c->now.wall_us, &err);
+    int r = auth_bind(c->cfg.auth, code->node, hash, c->now.wall_us, &err);
 
     if (r < 0) {
         call_problem(call, r == -EEXIST ? 409 : 503, r == -EEXIST ? "token-taken" : "no-memory", "%s", err.text);

@@ -329,7 +329,7 @@ static int again_row(struct core *c, const char *kind, struct store_row *row, st
         return merr_set(err, -EINVAL, "the store does not give the text that was kept");
     row->len = strlen(row->text);
     if (strcmp(kind, "token") == 0)
-        return auth_take(c->cfg.auth, c->store, row, err);
+        return auth_take(c->cfg.auth, row, err);
     if (!node && strcmp(kind, "project") != 0)
         return merr_set(err, -EINVAL, "a %s is only kept: look at it in Redis, then drop it", kind);
     if (node ? cluster_node(&c->cluster, row->name) != NULL : project_find(&c->cluster.projects, row->name) != NULL)

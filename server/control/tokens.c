@@ -105,7 +105,7 @@ void tokens_create(struct core *c, struct call *call)
 
     if (!read_wanted(call, c->now.wall_us, &wanted))
         return;
-    r = auth_make(c->cfg.auth, c->store, &wanted, c->now.wall_us, token, &view, &err);
+    r = auth_make(c->cfg.auth, &wanted, c->now.wall_us, token, &view, &err);
     if (r < 0) {
         call_problem(call, r == -ENOSPC ? 409 : 503, r == -ENOSPC ? "too-many-tokens" : "no-token", "%s", err.text);
         return;
@@ -125,7 +125,7 @@ void tokens_revoke(struct core *c, struct call *call)
     const char *id = http_param(call->req, 0);
     struct merr err = {""};
     json_t *view;
-    int r = auth_revoke(c->cfg.auth, c->store, id, &view, &err);
+    int r = auth_revoke(c->cfg.auth, id, &view, &err);
 
     if (r < 0) {
         call_problem(call, r == -ENOENT ? 404 : 409, r == -ENOENT ? "unknown-token" : "file-token", "%s", err.text);

@@ -72,6 +72,10 @@ static bool put_changes(struct core *c)
         state_fatal(c, "out of memory for a node");
         return false;
     }
+    if (c->cfg.auth && auth_keep(c->cfg.auth, c->store) < 0) {
+        state_fatal(c, "out of memory for a token");
+        return false;
+    }
     audit_put(c);
     if (c->counters_changed)
         job_store_put_counters(c->store, c->jobs.next, events_next(c));
@@ -202,7 +206,7 @@ static void tick(struct core *c)
     if (now - c->turn.speeds_kept_us > SPEEDS_US) {
         records_put_speeds(c);
         if (c->cfg.auth)
-            auth_keep_used(c->cfg.auth, c->store);
+            auth_keep_used(c->cfg.auth);
         c->turn.speeds_kept_us = now;
     }
     storing_tick(c);

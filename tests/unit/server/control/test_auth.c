@@ -34,6 +34,7 @@ static void boot(struct scene *s)
 
 static void restart(struct scene *s)
 {
+    assert_int_equal(auth_keep(s->auth, s->store), 0);
     assert_int_equal(store_commit(s->store, NULL, NULL), 0);
     auth_free(s->auth);
     store_close(s->store);
@@ -72,7 +73,7 @@ static void make(struct scene *s, const char *user, int64_t expires_us, char tok
     json_t *view;
 
     (void)snprintf(wanted.who.user, sizeof(wanted.who.user), "%s", user);
-    assert_int_equal(auth_make(s->auth, s->store, &wanted, NOW, token, &view, NULL), 0);
+    assert_int_equal(auth_make(s->auth, &wanted, NOW, token, &view, NULL), 0);
     json_decref(view);
 }
 
@@ -81,7 +82,7 @@ static int bind_to(struct scene *s, const char *node, const char *token)
     char hash[AUTH_HASH_MAX];
 
     assert_int_equal(auth_hash(token, hash), 0);
-    return auth_bind(s->auth, s->store, node, hash, NOW, NULL);
+    return auth_bind(s->auth, node, hash, NOW, NULL);
 }
 
 static void a_token_is_refused_from_its_expiry_on_also_after_a_restart(void **state)
@@ -127,10 +128,12 @@ static void the_last_use_is_told_to_a_minute_and_stored_each_ten_minutes_at_most
 
     make(s, "ann", 0, token);
     assert_string_equal(last_used(s, "ann"), "");
+    assert_int_equal(auth_keep(s->auth, s->store), 0);
     assert_int_equal(store_commit(s->store, NULL, NULL), 0);
     for (int second = 0; second < 3600; second++) { /* used each second for an hour */
         assert_int_equal(auth_look_up(s->auth, token, NOW + second * SECOND, &who), HTTP_AUTH_KNOWN);
-        auth_keep_used(s->auth, s->store);
+        auth_keep_used(s->auth);
+        assert_int_equal(auth_keep(s->auth, s->store), 0);
         writes += !store_batch_empty(s->store);
         assert_int_equal(store_commit(s->store, NULL, NULL), 0);
     }
@@ -161,7 +164,7 @@ static void a_token_of_a_node_takes_the_place_of_the_one_before(void **state)
         assert_int_equal(auth_agent_may(s->auth, &who, "n2"), AGENT_OTHER_NODE);
         restart(s);
     }
-    assert_int_equal(auth_revoke_node(s->auth, s->store, "n1"), 1);
+    assert_int_equal(auth_revoke_node(s->auth, "n1"), 1);
     assert_int_equal(auth_look_up(s->auth, "mst_three", NOW, &who), HTTP_AUTH_UNKNOWN);
     assert_int_equal(auth_look_up(s->auth, "mst_two", NOW, &who), HTTP_AUTH_KNOWN);
 }
