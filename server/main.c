@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "base/private.h"
+#include "server/control/auth_load.h"
 #include "server/control/audit_file.h"
 #include "server/control/events.h"
 #include "server/control/routes.h"

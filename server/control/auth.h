@@ -1,7 +1,7 @@
 /* auth - who a bearer token is: those of the state folder's files, those an admin has made, and those of nodes
  *
  * Only the SHA-256 of a token is kept, here and in the store; its text is told once, to whoever had it made. Looking
- * up is for any thread; making, revoking and listing are for the core's. What these change is stored by auth_keep().
+ * up is for any thread; making, revoking and listing are for the core's. What these change is stored by auth_load.h.
  */
 #ifndef MUSTER_SERVER_AUTH_H
 #define MUSTER_SERVER_AUTH_H
@@ -13,7 +13,6 @@
 #include "base/merr.h"
 #include "server/control/agent_rights.h"
 #include "server/http/http.h"
-#include "server/store/store.h"
 
 #define AUTH_TOKENS_MAX 1024  /* of people; each node may have one more */
 #define AUTH_TOKEN_MAX 64     /* bytes of a token that is made, with its NUL */
@@ -22,20 +21,7 @@
 
 struct auth;
 
-/* Read the token files of the state folder, make them when missing (mode 0600), and the other tokens from the store; a
- * token whose file is gone or changed is no longer good. shared: agents may use the token of the file agent-token;
- * else it is not made. Returns 0 or a negative errno with words. */
-int auth_start(const char *state_dir, bool shared, struct store *store, struct auth **ret, struct merr *err);
 void auth_free(struct auth *a);
-
-/* Whether a token's record, as the store keeps it, can be read; auth_start() leaves out those that cannot. */
-bool auth_reads(const struct store_row *row);
-
-/* Take in such a record, which is to be stored again. 0; -EINVAL: it cannot be read; -ENOSPC; with words. */
-int auth_take(struct auth *a, const struct store_row *row, struct merr *err);
-
-/* Put what has changed since the last call into the store's batch. 0; -ENOMEM: not all of it. */
-int auth_keep(struct auth *a, struct store *store);
 
 /* The cluster's key for proofs of runs (agent_rights.h), which the store has: the same for each server on it. */
 const char *auth_run_key(const struct auth *a);

@@ -1,4 +1,4 @@
-#include "server/control/auth_priv.h"
+#include "server/control/auth_load.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/private.h"
 #include "base/try.h"
+#include "server/control/auth_priv.h"
 
 #define PLACE_MAX 4400 /* of a file, with its host */
 

@@ -129,7 +129,7 @@ static void drop_links(struct core *c, struct node *n)
 
     for (size_t i = 0; i < c->cluster.n_nodes; i++)
         if (links_forget(c->cluster.nodes[i], n, pair))
-            records_drop_link(c, pair);
+            records_drop_row(c, STORE_LINKS, pair);
 }
 
 /* n is freed. */
@@ -138,7 +138,7 @@ static void leave(struct core *c, struct node *n, const char *actor, const char 
     drop_targets(c, n);
     drop_links(c, n);
     log_info("node %s is %s", n->name, code);
-    records_drop_node(c, n);
+    records_drop_row(c, STORE_NODES, n->name);
     tell(c, n, actor, code);
     cluster_drop(&c->cluster, n);
     c->schedule_wanted = true;

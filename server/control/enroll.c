@@ -10,6 +10,7 @@
 #include "server/control/auth.h"
 #include "server/control/change.h"
 #include "server/control/events.h"
+#include "server/control/records.h"
 #include "server/control/state.h"
 #include "server/control/waiters.h"
 #include "server/http/call.h"
@@ -41,7 +42,7 @@ static void drop(struct core *c, size_t i)
 {
     struct enroll *all = c->enroll;
 
-    store_drop(c->store, STORE_JOINS, all->v[i].hash);
+    records_drop_row(c, STORE_JOINS, all->v[i].hash);
     all->v[i] = all->v[--all->n];
 }
 
@@ -64,45 +65,31 @@ static int keep(struct core *c, const struct code *code)
 {
     json_t *o = json_pack("{s:s, s:I, s:s}", "node", code->node, "expires_us", (json_int_t)code->expires_us, "used_by",
                           code->used_by);
-    char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
 
-    json_decref(o);
-    if (!text)
-        return -ENOMEM;
-    store_put(c->store, STORE_JOINS, code->hash, text);
-    free(text);
-    return 0;
+    return records_put_row_new(c, STORE_JOINS, code->hash, o) ? 0 : -ENOMEM;
 }
 
-static bool read_row(const struct store_row *row, struct code *ret)
+static int take_row(struct core *c, const struct store_row *row, struct merr *err)
 {
     json_auto_t *o = row->text ? json_loads(row->text, 0, NULL) : NULL;
     const char *node, *used_by;
     json_int_t expires_us;
+    struct code *code;
 
-    if (json_unpack(o, "{s:s, s:I, s:s}", "node", &node, "expires_us", &expires_us, "used_by", &used_by) != 0)
-        return false;
-    *ret = (struct code){.expires_us = expires_us};
-    (void)snprintf(ret->hash, sizeof(ret->hash), "%s", row->name);
-    (void)snprintf(ret->node, sizeof(ret->node), "%s", node);
-    (void)snprintf(ret->used_by, sizeof(ret->used_by), "%s", used_by);
-    return true;
+    if (c->enroll->n == ENROLL_CODES_MAX ||
+        json_unpack(o, "{s:s, s:I, s:s}", "node", &node, "expires_us", &expires_us, "used_by", &used_by) != 0)
+        return merr_set(err, -EINVAL, "it would soon be over");
+    code = &c->enroll->v[c->enroll->n++];
+    *code = (struct code){.expires_us = expires_us};
+    (void)snprintf(code->hash, sizeof(code->hash), "%s", row->name);
+    (void)snprintf(code->node, sizeof(code->node), "%s", node);
+    (void)snprintf(code->used_by, sizeof(code->used_by), "%s", used_by);
+    return 0;
 }
 
 int enroll_load(struct core *c, struct merr *err)
 {
-    struct store_rows rows;
-    int r = store_read_rows(c->store, STORE_JOINS, &rows, err);
-
-    if (r < 0)
-        return r;
-    for (size_t i = 0; i < rows.n; i++)
-        if (c->enroll->n < ENROLL_CODES_MAX && read_row(&rows.v[i], &c->enroll->v[c->enroll->n]))
-            c->enroll->n++;
-        else
-            store_drop(c->store, STORE_JOINS, rows.v[i].name); /* it would soon be over */
-    store_rows_clear(&rows);
-    return 0;
+    return records_take_rows(c, STORE_JOINS, NULL, take_row, err);
 }
 
 /* --- calls --------------------------------------------------------------------------------------------- */

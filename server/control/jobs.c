@@ -59,7 +59,7 @@ static bool answer_again(struct core *c, struct call *call, struct wanted_key *w
             again = true;
         }
     if (!again) {
-        int r = job_store_find_submit(c->store, w->key, &id, &hash, &err);
+        int r = records_find_submit(c, w->key, &id, &hash, &err);
 
         again = r == 0;
         if (r < 0 && r != -ENOENT) {
@@ -86,7 +86,7 @@ static void remember_key(struct core *c, struct entry *e, const struct wanted_ke
         return;
     e->key_hash = hash_xxh3(w->key, strlen(w->key));
     e->body_hash = hash;
-    job_store_put_submit(c->store, w->key, e->job.id, hash);
+    records_put_submit(c, w->key, e->job.id, hash);
 }
 
 static void answer_fault(struct call *call, const char *pointer, const char *text)

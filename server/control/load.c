@@ -6,8 +6,9 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/try.h"
 #include "server/control/audit.h"
-#include "server/control/auth.h"
+#include "server/control/auth_load.h"
 #include "server/control/change.h"
 #include "server/control/enroll.h"
 #include "server/control/events.h"
@@ -224,58 +225,31 @@ static int skip_folders(struct core *c, struct merr *err)
     return 0;
 }
 
-/* Tokens that could not be read when they were (auth.h). */
-static int set_tokens_aside(struct core *c, struct merr *err)
+/* Tokens that could not be read when the others were (auth.h). */
+static int look_at_token(struct core *c, const struct store_row *row, struct merr *err)
 {
-    struct store_rows rows;
-    int r = store_read_rows(c->store, STORE_TOKENS, &rows, err);
-
-    if (r < 0)
-        return r;
-    for (size_t i = 0; i < rows.n; i++)
-        if (!auth_reads(&rows.v[i])) {
-            quarantine_row(c, "token", &rows.v[i], "the store's record of the token cannot be read");
-            store_drop(c->store, STORE_TOKENS, rows.v[i].name);
-        }
-    store_rows_clear(&rows);
-    return 0;
+    (void)c;
+    return auth_reads(row) ? 0 : merr_set(err, -EINVAL, "the store's record of the token cannot be read");
 }
 
 int load_all(struct core *c, struct merr *err)
 {
-    int r = quarantine_load(c, err);
-
-    if (r == 0)
-        r = set_tokens_aside(c, err);
-    if (r == 0)
-        r = load_counters(c, err);
-    if (r == 0)
-        r = skip_folders(c, err);
-    if (r == 0)
-        r = audit_load(c, err);
-    if (r == 0)
-        r = records_read_nodes(c, err);
-    if (r == 0)
-        r = records_read_removed(c, err);
-    if (r == 0)
-        r = records_read_speeds(c, err);
-    if (r == 0)
-        r = records_read_links(c, err);
-    if (r == 0)
-        r = records_read_projects(c, err);
-    if (r == 0)
-        r = records_read_ended(c, err);
-    if (r == 0)
-        r = enroll_load(c, err);
-    if (r == 0)
-        r = secrets_load(c, err);
-    if (r == 0)
-        r = load_jobs(c, err);
-    if (r == 0)
-        r = adopt_runs(c, err);
-    if (r == 0)
-        r = fail_all_refused(c, err);
-    return r;
+    TRY(quarantine_load(c, err));
+    TRY(records_take_rows(c, STORE_TOKENS, "token", look_at_token, err));
+    TRY(load_counters(c, err));
+    TRY(skip_folders(c, err));
+    TRY(audit_load(c, err));
+    TRY(records_read_nodes(c, err));
+    TRY(records_read_removed(c, err));
+    TRY(records_read_speeds(c, err));
+    TRY(records_read_links(c, err));
+    TRY(records_read_projects(c, err));
+    TRY(records_read_ended(c, err));
+    TRY(enroll_load(c, err));
+    TRY(secrets_load(c, err));
+    TRY(load_jobs(c, err));
+    TRY(adopt_runs(c, err));
+    return fail_all_refused(c, err);
 }
 
 /* --- once more ---------------------------------------------------------------------------------------- */
@@ -335,8 +309,9 @@ static int again_row(struct core *c, const char *kind, struct store_row *row, st
     if (node ? cluster_node(&c->cluster, row->name) != NULL : project_find(&c->cluster.projects, row->name) != NULL)
         return merr_set(err, -EEXIST, "there is a %s '%s' again meanwhile", kind, row->name);
     r = node ? records_take_node(c, row, err) : records_take_project(c, row, err);
-    if (r == 0)
-        store_put(c->store, node ? STORE_NODES : STORE_PROJECTS, row->name, row->text);
+    if (r == 0 &&
+        !records_put_row_new(c, node ? STORE_NODES : STORE_PROJECTS, row->name, json_loads(row->text, 0, NULL)))
+        state_fatal(c, "out of memory for a record");
     c->schedule_wanted = true;
     return r;
 }

@@ -39,3 +39,15 @@ void offsets_put(struct core *c, struct entry *e, uint64_t job, const char *node
     e->offsets[e->n_offsets] = (struct event_offset){.generation = generation, .offset = offset};
     (void)snprintf(e->offsets[e->n_offsets++].node, sizeof(grown->node), "%s", node);
 }
+
+void offsets_drop(struct core *c, struct entry *e, uint32_t generation)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < c->cluster.n_nodes; i++) /* on any of them it may have run */
+        job_store_drop_offset(c->store, e->job.id, c->cluster.nodes[i]->name, generation);
+    for (size_t i = 0; i < e->n_offsets; i++)
+        if (e->offsets[i].generation > generation)
+            e->offsets[kept++] = e->offsets[i];
+    e->n_offsets = kept;
+}

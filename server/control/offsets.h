@@ -17,4 +17,7 @@ int64_t offsets_read(struct core *c, const struct entry *e, uint64_t job, const 
 /* Up to this byte, from this turn on. */
 void offsets_put(struct core *c, struct entry *e, uint64_t job, const char *node, uint32_t generation, int64_t offset);
 
+/* Those of a run that is long over, and of all before it. */
+void offsets_drop(struct core *c, struct entry *e, uint32_t generation);
+
 #endif

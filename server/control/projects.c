@@ -195,7 +195,7 @@ void projects_remove(struct core *c, struct call *call)
     } else {
         call_changed_new(call, project_record(p), NULL);
         call_answer_new(call, 200, view(c, p));
-        records_drop_project(c, p);
+        records_drop_row(c, STORE_PROJECTS, p->name);
         project_drop(&c->cluster.projects, p);
         c->schedule_wanted = true;
     }

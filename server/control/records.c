@@ -13,6 +13,45 @@
 #include "server/control/state.h"
 #include "server/store/job_store.h"
 
+/* --- rows of a table --------------------------------------------------------------------------------- */
+
+bool records_put_row_new(struct core *c, enum store_table table, const char *name, json_t *o)
+{
+    char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
+
+    json_decref(o);
+    if (text)
+        store_put(c->store, table, name, text);
+    free(text);
+    return text != NULL;
+}
+
+void records_drop_row(struct core *c, enum store_table table, const char *name)
+{
+    store_drop(c->store, table, name);
+}
+
+int records_take_rows(struct core *c, enum store_table table, const char *kind, records_take_fn *take, struct merr *err)
+{
+    struct store_rows all = {0};
+    struct merr why = {""};
+    int r = store_read_rows(c->store, table, &all, err);
+
+    for (size_t i = 0; r == 0 && i < all.n; i++) {
+        r = take(c, &all.v[i], &why);
+        if (r == -EINVAL) {
+            if (kind)
+                quarantine_row(c, kind, &all.v[i], why.text);
+            store_drop(c->store, table, all.v[i].name);
+            r = 0;
+        }
+        if (r < 0)
+            (void)merr_set(err, r, "%s", why.text);
+    }
+    store_rows_clear(&all);
+    return r;
+}
+
 struct missing { /* jobs that have ended and are not in the catalog */
     struct core *c;
     const uint64_t *ids;
@@ -22,27 +61,25 @@ struct missing { /* jobs that have ended and are not in the catalog */
 
 static void put_ended(struct core *c, const struct catalog_row *row)
 {
-    char id[24], *text;
+    char id[24];
     json_t *o = json_pack("[s, s, s, I, I]", job_state_name(row->state), row->user->name, row->project->name,
                           (json_int_t)row->bytes, (json_int_t)row->shipped);
 
     (void)snprintf(id, sizeof(id), "%llu", (unsigned long long)row->id);
-    text = o ? json_dumps(o, JSON_COMPACT) : NULL;
-    if (text)
-        store_put(c->store, STORE_ENDED, id, text);
-    else
+    if (!records_put_row_new(c, STORE_ENDED, id, o))
         state_fatal(c, "out of memory for the catalog of jobs");
-    json_decref(o);
-    free(text);
 }
 
-void records_drop_ended(struct core *c, struct catalog_row *row)
+void records_drop_ended(struct core *c, uint64_t job)
 {
+    struct catalog_row *row = catalog_find(&c->jobs.catalog, job);
     char id[24];
 
-    (void)snprintf(id, sizeof(id), "%llu", (unsigned long long)row->id);
+    job_store_drop(c->store, job);
+    if (!row)
+        return;
+    (void)snprintf(id, sizeof(id), "%llu", (unsigned long long)job);
     store_drop(c->store, STORE_ENDED, id);
-    job_store_drop(c->store, row->id);
     catalog_drop(&c->jobs.catalog, row);
 }
 
@@ -214,13 +251,8 @@ static bool put_node(struct core *c, const struct node *n)
                           n->shared_account, "seq", (json_int_t)n->seq, "drain", n->drain, "drain_by_us",
                           (json_int_t)moment_wall_of(&c->now, n->drain_by_us), "lost_us", (json_int_t)n->lost_wall_us,
                           "seen_us", (json_int_t)n->seen_wall_us, "slots", slots_record(&c->cluster.classes, n));
-    char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
 
-    json_decref(o);
-    if (text)
-        store_put(c->store, STORE_NODES, n->name, text);
-    free(text);
-    return text != NULL;
+    return records_put_row_new(c, STORE_NODES, n->name, o);
 }
 
 bool records_put_nodes(struct core *c)
@@ -235,11 +267,6 @@ bool records_put_nodes(struct core *c)
     }
     c->nodes_changed = false;
     return all;
-}
-
-void records_drop_node(struct core *c, const struct node *n)
-{
-    store_drop(c->store, STORE_NODES, n->name);
 }
 
 static void copy_text(char *to, size_t size, const json_t *o, const char *key)
@@ -283,31 +310,9 @@ int records_take_node(struct core *c, const struct store_row *row, struct merr *
     return 0;
 }
 
-/* Rows of a table, one by one; those that cannot be read leave it. */
-static int take_rows(struct core *c, enum store_table table, const char *kind,
-                     int (*take)(struct core *c, const struct store_row *row, struct merr *err), struct merr *err)
-{
-    struct store_rows all = {0};
-    struct merr why = {""};
-    int r = store_read_rows(c->store, table, &all, err);
-
-    for (size_t i = 0; r == 0 && i < all.n; i++) {
-        r = take(c, &all.v[i], &why);
-        if (r == -EINVAL) {
-            quarantine_row(c, kind, &all.v[i], why.text);
-            store_drop(c->store, table, all.v[i].name);
-            r = 0;
-        }
-        if (r < 0)
-            (void)merr_set(err, r, "%s", why.text);
-    }
-    store_rows_clear(&all);
-    return r;
-}
-
 int records_read_nodes(struct core *c, struct merr *err)
 {
-    return take_rows(c, STORE_NODES, "node", records_take_node, err);
+    return records_take_rows(c, STORE_NODES, "node", records_take_node, err);
 }
 
 void records_put_removed(struct core *c, const struct removed *r)
@@ -389,11 +394,6 @@ void records_put_link(struct core *c, const struct links_news *news, double byte
     store_put(c->store, STORE_LINKS, news->pair, text);
 }
 
-void records_drop_link(struct core *c, const char *pair)
-{
-    store_drop(c->store, STORE_LINKS, pair);
-}
-
 int records_read_links(struct core *c, struct merr *err)
 {
     struct store_rows all;
@@ -413,12 +413,12 @@ int records_read_links(struct core *c, struct merr *err)
         a = cluster_node(&c->cluster, name);
         b = slash ? cluster_node(&c->cluster, slash + 1) : NULL;
         if (!a || !b || sscanf(all.v[i].text, "%lf %lld", &rate, &at_us) != 2 || !(rate > 0)) {
-            records_drop_link(c, pair);
+            store_drop(c->store, STORE_LINKS, pair);
             continue;
         }
         links_keep(a, b, rate, at_us, &news);
         for (size_t k = 0; k < news.n_forgotten; k++)
-            records_drop_link(c, news.forgotten[k]);
+            store_drop(c->store, STORE_LINKS, news.forgotten[k]);
     }
     store_rows_clear(&all);
     return 0;
@@ -426,19 +426,7 @@ int records_read_links(struct core *c, struct merr *err)
 
 bool records_put_project(struct core *c, const struct project *p)
 {
-    json_t *record = project_record(p);
-    char *text = record ? json_dumps(record, JSON_COMPACT) : NULL;
-
-    json_decref(record);
-    if (text)
-        store_put(c->store, STORE_PROJECTS, p->name, text);
-    free(text);
-    return text != NULL;
-}
-
-void records_drop_project(struct core *c, const struct project *p)
-{
-    store_drop(c->store, STORE_PROJECTS, p->name);
+    return records_put_row_new(c, STORE_PROJECTS, p->name, project_record(p));
 }
 
 int records_take_project(struct core *c, const struct store_row *row, struct merr *err)
@@ -456,7 +444,17 @@ int records_take_project(struct core *c, const struct store_row *row, struct mer
 
 int records_read_projects(struct core *c, struct merr *err)
 {
-    return take_rows(c, STORE_PROJECTS, "project", records_take_project, err);
+    return records_take_rows(c, STORE_PROJECTS, "project", records_take_project, err);
+}
+
+int records_find_submit(struct core *c, const char *key, uint64_t *ret_job, uint64_t *ret_hash, struct merr *err)
+{
+    return job_store_find_submit(c->store, key, ret_job, ret_hash, err);
+}
+
+void records_put_submit(struct core *c, const char *key, uint64_t job, uint64_t hash)
+{
+    job_store_put_submit(c->store, key, job, hash);
 }
 
 int64_t records_read_device_us(struct core *c, const char *project)

@@ -19,16 +19,31 @@
 
 struct core;
 
+/* Put a row of a table; o is taken over. False: no memory. */
+bool records_put_row_new(struct core *c, enum store_table table, const char *name, json_t *o);
+void records_drop_row(struct core *c, enum store_table table, const char *name);
+
+/* 0; -EINVAL: it cannot be read; -ENOMEM; with words. */
+typedef int records_take_fn(struct core *c, const struct store_row *row, struct merr *err);
+
+/* Rows of a table, one by one. Those that cannot be read leave it, into quarantine as that kind (NULL: for good). 0;
+ * -EIO, -ENOMEM with words. */
+int records_take_rows(struct core *c, enum store_table table, const char *kind, records_take_fn *take,
+                      struct merr *err);
+
 /* Put a job that has changed, or has ended. False: no memory. */
 bool records_put_job(struct core *c, struct entry *e);
 
-/* Forget a job that has ended: record, events, and its row in the catalog. */
-void records_drop_ended(struct core *c, struct catalog_row *row);
+/* Forget a job that has ended: record, events, and its row in the catalog, where it has one. */
+void records_drop_ended(struct core *c, uint64_t job);
+
+/* The job that a submit of this key made, and the hash of its body. 0; -ENOENT; -EIO with words. */
+int records_find_submit(struct core *c, const char *key, uint64_t *ret_job, uint64_t *ret_hash, struct merr *err);
+void records_put_submit(struct core *c, const char *key, uint64_t job, uint64_t hash);
 
 /* Put the nodes that are marked as changed, and mark them as kept. False: no memory. */
 bool records_put_nodes(struct core *c);
 
-void records_drop_node(struct core *c, const struct node *n);
 void records_put_removed(struct core *c, const struct removed *r);
 
 /* Put the speeds of classes where runs have taught something of them. */
@@ -36,10 +51,8 @@ void records_put_speeds(struct core *c);
 
 /* Put a measurement that was made at the wall time, and drop the pairs that made room for it. */
 void records_put_link(struct core *c, const struct links_news *news, double bytes_per_s, int64_t at_us);
-void records_drop_link(struct core *c, const char *pair);
 
 bool records_put_project(struct core *c, const struct project *p); /* false: no memory */
-void records_drop_project(struct core *c, const struct project *p);
 
 /* All there is, before the first turn; of the tables in this order. What cannot be read goes into quarantine. 0; -EIO,
  * -ENOMEM with words. */
@@ -64,8 +77,7 @@ int records_read_job(struct core *c, uint64_t id, struct job *ret, char **ret_sp
 int records_parse_job(uint64_t id, const struct job_stored *stored, struct job *ret, json_t **ret_doc,
                       struct merr *err);
 
-/* Take in a node's, a project's record. 0; -EINVAL: it cannot be read; -ENOMEM; with words. */
-int records_take_node(struct core *c, const struct store_row *row, struct merr *err);
-int records_take_project(struct core *c, const struct store_row *row, struct merr *err);
+/* Take in a node's, a project's record. */
+records_take_fn records_take_node, records_take_project;
 
 #endif

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 
 #include "server/control/files.h"
+#include "server/control/offsets.h"
 #include "server/control/records.h"
 #include "server/control/state.h"
 #include "server/http/call.h"
-#include "server/store/job_store.h"
 
 #define RETIRE_MOST 256 /* in a turn */
 
@@ -33,32 +33,22 @@ void retire_generation(struct core *c, struct entry *e)
 {
     struct call *call = e->job.generation > SPOOL_GENERATIONS ? call_new(NULL, drop_generation) : NULL;
     uint32_t old = e->job.generation - SPOOL_GENERATIONS;
-    size_t kept = 0;
 
     if (!call)
         return;
     call->job = e->job.id;
     call->generation = old;
     files_post(c->files, call);
-    for (size_t i = 0; i < c->cluster.n_nodes; i++) /* on any of them it may have run */
-        job_store_drop_offset(c->store, e->job.id, c->cluster.nodes[i]->name, old);
-    for (size_t i = 0; i < e->n_offsets; i++)
-        if (e->offsets[i].generation > old)
-            e->offsets[kept++] = e->offsets[i];
-    e->n_offsets = kept;
+    offsets_drop(c, e, old);
 }
 
 bool retire_job(struct core *c, uint64_t job)
 {
-    struct catalog_row *row = catalog_find(&c->jobs.catalog, job);
     struct call *call = call_new(NULL, drop_spool);
 
     if (!call) /* the record stays, or nothing would find the spool again */
         return false;
-    if (row)
-        records_drop_ended(c, row);
-    else
-        job_store_drop(c->store, job);
+    records_drop_ended(c, job);
     call->job = job;
     files_post(c->files, call);
     return true;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "server/control/records.h"
 #include "server/control/sealing.h"
 #include "server/control/state.h"
 #include "server/http/call.h"
@@ -86,24 +87,21 @@ static int insert(struct secrets *all, const char *of, const char *set_at, char 
     return 0;
 }
 
+static int take_row(struct core *c, const struct store_row *row, struct merr *err)
+{
+    json_auto_t *o = row->text ? json_loads(row->text, 0, NULL) : NULL;
+    const char *set_at = json_string_value(json_object_get(o, "set_at"));
+    const char *sealed = json_string_value(json_object_get(o, "sealed"));
+    char *copy = sealed && c->secrets->n < SECRETS_MAX ? strdup(sealed) : NULL;
+
+    if (copy && insert(c->secrets, row->name, set_at ? set_at : "", copy) < 0)
+        return merr_set(err, -ENOMEM, "out of memory");
+    return 0; /* one that cannot be read stays in the store */
+}
+
 int secrets_load(struct core *c, struct merr *err)
 {
-    struct store_rows rows;
-    int r = store_read_rows(c->store, STORE_SECRETS, &rows, err);
-
-    if (r < 0)
-        return r;
-    for (size_t i = 0; r == 0 && i < rows.n && c->secrets->n < SECRETS_MAX; i++) {
-        json_auto_t *o = rows.v[i].text ? json_loads(rows.v[i].text, 0, NULL) : NULL;
-        const char *set_at = json_string_value(json_object_get(o, "set_at"));
-        const char *sealed = json_string_value(json_object_get(o, "sealed"));
-        char *copy = sealed ? strdup(sealed) : NULL;
-
-        if (copy && insert(c->secrets, rows.v[i].name, set_at ? set_at : "", copy) < 0)
-            r = merr_set(err, -ENOMEM, "out of memory");
-    }
-    store_rows_clear(&rows);
-    return r;
+    return records_take_rows(c, STORE_SECRETS, NULL, take_row, err);
 }
 
 /* --- calls --------------------------------------------------------------------------------------------- */
@@ -144,8 +142,7 @@ void secrets_put(struct core *c, struct call *call)
     const char *user = http_identity(call->req)->user, *name = asked_name(call);
     const json_t *value = json_object_get(call->body, "value");
     char of[NAME_MAX_BYTES], set_at[CLOCK_RFC3339_MAX];
-    char *sealed, *record;
-    json_t *o;
+    char *sealed;
     bool is_new;
 
     if (!name)
@@ -163,16 +160,12 @@ void secrets_put(struct core *c, struct call *call)
         return;
     clock_rfc3339(c->now.wall_us, set_at);
     sealed = c->cfg.secret_key ? sealing_close(c->cfg.secret_key, of, json_string_value(value)) : NULL;
-    o = sealed ? json_pack("{s:s, s:s}", "set_at", set_at, "sealed", sealed) : NULL;
-    record = o ? json_dumps(o, JSON_COMPACT) : NULL;
-    json_decref(o);
-    if (!record) {
+    if (!sealed ||
+        !records_put_row_new(c, STORE_SECRETS, of, json_pack("{s:s, s:s}", "set_at", set_at, "sealed", sealed))) {
         free(sealed);
         call_problem(call, 503, "no-secret", "there is no key, or no memory, to seal a secret");
         return;
     }
-    store_put(c->store, STORE_SECRETS, of, record);
-    free(record);
     if (insert(c->secrets, of, set_at, sealed) < 0) {
         state_fatal(c, "out of memory for a secret");
         return;
@@ -258,7 +251,7 @@ void secrets_drop(struct core *c, struct call *call)
                      (unsigned long long)job, name);
         return;
     }
-    store_drop(c->store, STORE_SECRETS, of);
+    records_drop_row(c, STORE_SECRETS, of);
     call_answer_new(call, 200, view(s, user));
     free(s->sealed);
     *s = c->secrets->v[--c->secrets->n];

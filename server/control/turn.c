@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
-#include "server/control/auth.h"
+#include "server/control/auth_load.h"
 #include "server/control/audit.h"
 #include "server/control/contact.h"
 #include "server/control/deltas.h"

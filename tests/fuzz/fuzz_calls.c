@@ -8,7 +8,7 @@
 #include <assert.h>
 
 #include "base/log.h"
-#include "server/control/auth.h"
+#include "server/control/auth_load.h"
 #include "server/control/enroll.h"
 #include "server/control/sealing.h"
 #include "server/control/secrets.h"

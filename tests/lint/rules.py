@@ -80,6 +80,10 @@ IMPURE_CALLS = (r"\b(fopen|open|read|write|printf|fprintf|time|"
 BANNED = ["strcpy", "strcat", "sprintf", "vsprintf", "strtok", "atoi", "atol", "atof", "gets", "alloca", "system",
           "sleep", "usleep"]
 BANNED_CALL = re.compile(r"(?<![\w.>])(" + "|".join(BANNED) + r")\s*\(")
+# Modules that own what the store keeps of one thing, as records.c does of most: each reads and puts that alone.
+OWN_ROWS = [f"server/control/{module}.c" for module in (
+    "audit", "auth_load", "events", "load", "offsets", "quarantine")]
+PAGES = ["listing", "timeline"]  # answers that are read from the store: nothing is decided there, and nothing put
 # Folder -> calls that are made in these files alone: everything else there is given what they give.
 SEAMS = {
     "server/": [(r"job_(transition|apply)", "only server/control/change.c lets a job change",
@@ -88,11 +92,15 @@ SEAMS = {
                         (r"(job_)?store_\w+|history_\w+", "no store is called here: give back what changed", [])],
     "server/control/": [
         (r"clock_\w+_us|clock_gettime|time", "only the turn reads the clock: see moment.h", ["server/control/turn.c"]),
-        (r"(job_)?store_\w+|history_\w+", "decisions do not call the store: see records.h", [
-            f"server/control/{file}" for file in (
-                "audit.c", "auth.c", "enroll.c", "events.c", "jobs.c", "listing.c", "load.c", "offsets.c",
-                "quarantine.c", "records.c", "retire.c", "routes.c", "secrets.c", "state.c", "state.h", "timeline.c",
-                "turn.c")]),
+        (r"(job_)?store_(put|drop|add|end)\w*|history_(add|skip|drop)\w*|aside_(put|drop|hide|show)\w*|audit_log_"
+         r"(add|put|trim)\w*", "decisions put nothing into the store: see records.h",
+         ["server/control/records.c", *OWN_ROWS, "server/control/turn.c"]),
+        (r"(job_)?store_(read|find|active|ended|rows)\w*|history_read\w*|aside_read\w*|audit_log_(read|size)",
+         "decisions read nothing from the store: see records.h",
+         ["server/control/records.c", *OWN_ROWS, *(f"server/control/{page}.c" for page in PAGES)]),
+        (r"store_(commit|renew\w*|epoch|mark|batch\w*|up|leader|open|close)", "only the turn leads the store",
+         ["server/control/turn.c", "server/control/load.c", "server/control/state.h", "server/control/audit.c",
+          "server/control/routes.c"]),  # whether it is up is told by the doors, too
     ],
 }
 # Rooms each of whose modules has a header of its own, whose functions all have the module's name as their prefix.

@@ -91,8 +91,14 @@ def test_a_room_of_the_server_includes_what_is_below_it(tmp_path, path, bad, goo
     ("server/control/plans", "now = time(NULL);", "only the turn reads the clock"),
     ("server/cluster/links", "(void)clock_gettime(CLOCK_REALTIME, &ts);", "no clock is read here"),
     ("server/cluster/slots", "store_put(s, STORE_NODES, name, text);", "no store is called here"),
-    ("server/control/dispatch", "job_store_put(s, 1, 0, 1, record, NULL);", "decisions do not call the store"),
-    ("server/control/reports", "history_add_note(s, 1, text);", "decisions do not call the store"),
+    ("server/control/dispatch", "job_store_put(s, 1, 0, 1, record, NULL);", "decisions put nothing into the store"),
+    ("server/control/reports", "history_add_note(s, 1, text);", "decisions put nothing into the store"),
+    ("server/control/timeline", "history_add_note(s, 1, text);", "decisions put nothing into the store"),
+    ("server/control/salvage", "aside_show_job(s, 1, false);", "decisions put nothing into the store"),
+    ("server/control/jobs", "(void)job_store_find_submit(s, key, &id, &hash, err);", "decisions read nothing"),
+    ("server/control/auth", "(void)store_read_rows(s, STORE_TOKENS, &rows, err);", "decisions read nothing"),
+    ("server/control/retire", "(void)history_read_all(s, 0, 1, &rows, &end, err);", "decisions read nothing"),
+    ("server/control/jobs", "(void)store_commit(s, NULL, err);", "only the turn leads the store"),
 ])
 def test_a_seam_of_the_server_is_where_it_is_said_to_be(tmp_path, path, bad, says):
     assert says in lint(tmp_path, path + ".c", OF_MODULE % (path, bad))
@@ -103,6 +109,8 @@ def test_a_seam_of_the_server_is_where_it_is_said_to_be(tmp_path, path, bad, say
     ("server/control/turn", "now = clock_read_mono_us(clock);"),
     ("server/control/round", "clock_rfc3339(now, text);"),
     ("server/control/records", "store_put(s, STORE_NODES, name, text);"),
+    ("server/control/timeline", "(void)history_read_all(s, 0, 1, &rows, &end, err);"),
+    ("server/control/auth_load", "store_put(s, STORE_TOKENS, name, text);"),
     ("server/http/http", "now = clock_mono_us();"),
 ])
 def test_and_there_it_may_be(tmp_path, path, good):

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "server/control/auth.h"
+#include "server/control/auth_load.h"
 #include "server/store/store_memory.h"
 #include "tests/unit/fake_clock.h"
 
