@@ -213,6 +213,11 @@ static void print_job(const json_t *job)
         (void)printf("rank %-8lld %s device %lld (%s)\n", cli_int(v, "rank"), cli_str(v, "node"), cli_int(v, "slot"),
                      cli_str(v, "class"));
     }
+    json_array_foreach (json_object_get(job, "slow"), i, v) {
+        (void)printf("slow          ");
+        cli_print_text(cli_str(v, "text"));
+        (void)printf("\n");
+    }
     if (json_is_object(o) && strcmp(cli_str(o, "class"), "done") != 0) { /* of one that is done all is said */
         (void)printf("outcome       %s: ", cli_str(o, "class"));
         cli_print_text(cli_str(o, "message"));

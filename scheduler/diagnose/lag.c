@@ -328,7 +328,7 @@ static void classify(struct lag *l, const struct window *w, struct lag_finding *
         link = link || lag_twice(t->hits);
         t->slow = t->slow || lag_twice(t->hits); /* this finding tells of it */
     }
-    f->class_ = !link || f->p >= LATE ? LAG_COMPUTE : f->p <= LONG ? LAG_LINK : LAG_BOTH;
+    f->class_ = !link || f->p >= LATE ? LAG_COMPUTE : LAG_BOTH;
     if (f->class_ == LAG_COMPUTE && lost > excess / 2) {
         f->class_ = LAG_HOST;
         f->withheld = lost;

@@ -47,7 +47,7 @@ enum lag_class {
 struct lag_finding {
     enum lag_class class_;
     bool over;     /* it was found before, and is as fast as the others again */
-    uint32_t rank; /* of a role: its first rank; of a link: the first of the group, or of the node */
+    uint32_t rank; /* of a role: its first rank; of a link: of the group, or the first of the node */
     uint32_t role;
     uint32_t node;      /* of the rank; of a link: the node that its groups have in common; UINT32_MAX: none */
     double factor;      /* how many times as long as it should: computing; of a link, in calls */

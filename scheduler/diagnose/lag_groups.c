@@ -144,12 +144,21 @@ void lag_judge_groups(struct lag *l, struct lag_verdict *v)
                 f.p = t->most > t->usual ? (double)((t->most - t->least) / (t->most - t->usual)) : 0;
             }
         }
-        if (!fresh || f.p >= LATE)
+        if (l->long_told[k] && !any) {
+            l->long_told[k] = false;
+            f.over = true;
+            f.rank = l->long_rank[k];
+            f.node = UINT32_MAX;
+            lag_add(v, &f);
+        }
+        if (!fresh || l->long_told[k] || f.p >= LATE)
             continue;
         f.role = l->place[f.rank].role;
         f.node = vote(l, k);
         for (uint32_t i = (uint32_t)l->n; f.node != UINT32_MAX && i-- > 0;)
             f.rank = l->place[i].node == f.node ? i : f.rank;
+        l->long_told[k] = true;
+        l->long_rank[k] = f.rank;
         lag_add(v, &f);
     }
 }

@@ -12,7 +12,6 @@
 #define PAST_LEAST 4     /* windows before a rank's own past says anything */
 #define PAST_WEIGHT 0.1
 #define LATE 0.7 /* P of section 2.2 of CCL-D: from here on the others wait for one */
-#define LONG 0.3 /* and down from here all are long */
 
 struct told {               /* by a rank of a window */
     bool closed;            /* it tells no more of it */
@@ -60,6 +59,8 @@ struct lag {
     struct past *past;
     struct team *team[LAG_KINDS]; /* by number */
     size_t teams[LAG_KINDS];
+    bool long_told[LAG_KINDS];     /* that calls of groups are long, */
+    uint32_t long_rank[LAG_KINDS]; /* of this one's */
     uint8_t *role_hits;
     bool *role_told;
     uint32_t judged;

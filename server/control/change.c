@@ -8,6 +8,7 @@
 #include "server/control/events.h"
 #include "server/control/ports.h"
 #include "server/control/rendezvous.h"
+#include "scheduler/diagnose/lag.h"
 #include "server/control/stalls.h"
 #include "server/control/state.h"
 #include "server/control/waiters.h"
@@ -51,6 +52,11 @@ static void follow_run(struct core *c, struct entry *e, bool was_live, uint32_t 
     if (!e->job.live || e->job.generation != was_generation) {
         stalls_free(run->stalls);
         run->stalls = NULL;
+        lag_free(run->lag);
+        run->lag = NULL;
+        json_decref(run->slow);
+        run->slow = NULL;
+        run->slow_told = 0;
     }
     if (e->job.live && e->job.generation != was_generation) {
         free(run->ranks);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "api/spec_plan.h"
+#include "scheduler/diagnose/lag.h"
 #include "server/control/stalls.h"
 
 void entry_set_classes(struct entry *e, const struct classes *k, const struct job_spec *spec)
@@ -71,6 +72,8 @@ void entry_free(struct entry *e)
     free(e->spec_text);
     free(e->refusal);
     stalls_free(e->run.stalls);
+    lag_free(e->run.lag);
+    json_decref(e->run.slow);
     free(e->run.ranks);
     free(e->offsets);
     free(e->notes.v);

@@ -46,6 +46,9 @@ struct target { /* devices that a job is to get once they are free */
 struct entry_run {         /* of a live job */
     struct rank *ranks;    /* job.n_places of them while live */
     struct stalls *stalls; /* NULL until one of them stands still */
+    struct lag *lag;       /* NULL until they tell of steps (lags.h) */
+    json_t *slow;          /* those that are slow now, as the job's view has them; NULL: none was found */
+    int slow_told;         /* events of that */
     char fault_message[512];
     int fault_rank; /* -1: none told */
     bool save, force_stop;

@@ -14,6 +14,7 @@
 #include "server/control/events.h"
 #include "server/control/givers.h"
 #include "server/control/hangs.h"
+#include "server/control/lags.h"
 #include "server/control/learn.h"
 #include "server/control/offsets.h"
 #include "server/control/proofs.h"
@@ -57,6 +58,7 @@ static void take_rank(struct entry *e, const struct node *n, const struct report
     if (told->step >= 0)
         r->step = (uint64_t)told->step;
     stalls_take(&e->run.stalls, e->job.n_places, told, now_us);
+    lags_take(e, told);
     if (!ended)
         return;
     r->exit = exit_settle(told->exit, e->job.kind);
@@ -142,6 +144,7 @@ static void take_run(struct core *c, struct node *n, const struct report *r, con
         runs_fault(c, e, f.rank, f.class_, f.message, f.log_tail, actor);
     else
         hangs_look(c, e);
+    lags_look(c, e);
     runs_follow(c, e, actor);
     /* the run may have ended by this very report; it is forgotten with the next one, when that is durable */
 }

@@ -76,6 +76,8 @@ json_t *view_job(const struct core *c, const struct job *j, const struct entry *
     if (o)
         (void)json_object_set_new(o, "log_bytes",
                                   json_integer(row ? (json_int_t)row->shipped : (json_int_t)j->shipped));
+    if (o && e && json_array_size(e->run.slow) > 0)
+        (void)json_object_set(o, "slow", e->run.slow);
     if (o && spec_text) { /* a list would grow long by them */
         (void)json_object_set_new(o, "spec", json_loads(spec_text, 0, NULL));
         (void)json_object_set_new(o, "plan", plans_view(j));
@@ -254,6 +256,18 @@ static json_t *silence_cause(const struct core *c, const struct job *j)
     return plain_cause("node-silent", json_string(text), json_pack("[s]", "look at the node and its agent"));
 }
 
+/* Ranks that are slower than they should be. */
+static void add_slow(const struct entry *e, json_t *causes)
+{
+    const json_t *one;
+    size_t i;
+
+    json_array_foreach (e ? e->run.slow : NULL, i, one)
+        (void)json_array_append_new(
+            causes, plain_cause("slow-rank", json_incref(json_object_get(one, "text")),
+                                json_pack("[s]", "look at the node, its links and what else runs there")));
+}
+
 json_t *view_explain(struct core *c, const struct job *j, const struct entry *e)
 {
     json_t *causes = json_array(), *help = json_array();
@@ -275,6 +289,7 @@ json_t *view_explain(struct core *c, const struct job *j, const struct entry *e)
             causes, plain_cause(j->reason_code, told ? json_incref(told) : json_string(summary), json_incref(help)));
     if (asked)
         (void)json_array_append_new(causes, asked);
+    add_slow(e, causes);
     if (silence) {
         (void)snprintf(summary, sizeof(summary), "%s", json_string_value(json_object_get(silence, "text")));
         (void)json_array_append_new(causes, silence);

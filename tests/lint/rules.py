@@ -64,7 +64,7 @@ LAYERS = {"worker/engine/comm": [
     ["admission", "audit", "ceilings", "events", "offsets", "plans", "ports", "proofs", "quarantine", "records",
      "rendezvous", "retire", "rights", "round", "secrets", "storing"],
     ["change", "learn", "timeline"],
-    ["enroll", "givers", "wall"], ["runs", "view"], ["contact", "deltas", "dispatch", "hangs", "load"],
+    ["enroll", "givers", "wall"], ["runs", "view"], ["contact", "deltas", "dispatch", "hangs", "lags", "load"],
     ["bulk", "jobs", "listing", "nodes", "polls", "projects", "reports", "salvage", "tokens"], ["agents"], ["turn"],
     ["routes"],
 ], "worker/engine/train": [

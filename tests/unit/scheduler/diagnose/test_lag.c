@@ -129,6 +129,9 @@ static void one_late_member_is_told_from_a_slow_link_and_from_both(void **state)
         if (rows[i].class_ == LAG_LINK) {
             assert_true(f.place[v.found[0].rank].team[rows[i].kind] == f.place[21].team[rows[i].kind]);
             assert_true(v.found[0].factor > 1.5 && v.found[0].factor < 5 && v.found[0].p < 0.7);
+            f.link = 1; /* and well again */
+            assert_in_range(fleet_go(&f, 50, &v), 1, 50);
+            assert_true(v.found[0].over && v.found[0].class_ == LAG_LINK);
         } else {
             assert_int_equal(v.found[0].rank, 21);
             assert_true(v.found[0].late_us > 30000);

@@ -1,0 +1,175 @@
+/* Ranks that are slow: what the server makes of the steps that agents report. */
+#include "tests/unit/server/control/scene.h"
+
+#include "server/control/view.h"
+
+#define RANKS 4
+#define TRAIN                                                                                                          \
+    "devices: {min: 4, max: 4}\nparallel: {tp: %d, pp: %d, virtual_workers: 4}\n"                                      \
+    "train:\n  model: {family: gpt2, layers: 4, hidden: 64, heads: 4, context: 32, vocab: 256}\n"                      \
+    "  data: {path: /c}\n  batch: {sequences: 8, micro: 2}\n"
+
+struct steps {
+    int victim;    /* -1: none */
+    int slower;    /* percent */
+    bool withheld; /* the slowing was without a processor */
+    int flags;     /* of all steps */
+    int link;      /* percent that all calls of dp take more */
+};
+
+static uint64_t begin(struct scene *s, int tp, int pp)
+{
+    char spec[512];
+    uint64_t job;
+
+    assert_int_equal(scene_register(s, "n1", "a", 2), 200);
+    assert_int_equal(scene_register(s, "n2", "a", 2), 200);
+    (void)snprintf(spec, sizeof(spec), TRAIN, tp, pp);
+    job = scene_submit(s, spec);
+    scene_report_all(s, job, "running", 0);
+    assert_int_equal(scene_entry(s, job)->job.state, JOB_RUNNING);
+    assert_int_equal(scene_entry(s, job)->job.n_places, RANKS);
+    return job;
+}
+
+static json_t *steps_of(const struct steps *of, int rank, int from, int n)
+{
+    json_t *all = json_array();
+
+    for (int i = from; i < from + n; i++) {
+        int busy = 100000 + (i * 7919 + rank * 104729) % 1000, more = rank == of->victim ? busy * of->slower / 100 : 0;
+        int late = of->victim >= 0 && rank != of->victim ? 100000 * of->slower / 100 : 0;
+        int call = 5000 * (100 + of->link) / 100 + late;
+        const int v[REPORT_STEP_NUMBERS] = {
+            [REPORT_STEP] = i,           [REPORT_STEP_FLAGS] = of->flags,
+            [REPORT_STEP_WALL] = 120000, [REPORT_STEP_BUSY] = busy + more,
+            [REPORT_STEP_DP] = call,     [REPORT_STEP_CPU] = busy + (of->withheld ? 0 : more),
+            [REPORT_STEP_WORK] = 4096};
+
+        for (int k = 0; k < REPORT_STEP_NUMBERS; k++)
+            (void)json_array_append_new(all, json_integer(v[k]));
+    }
+    return all;
+}
+
+/* Both nodes report so many steps more. */
+static void report(struct scene *s, uint64_t job, const struct steps *of, int from, int n)
+{
+    static const char *const node[] = {"n1", "n2"};
+
+    for (int at = from; at < from + n; at += 20)
+        for (int k = 0; k < 2; k++) {
+            json_t *run = scene_run_of(scene_entry(s, job), scene_entry(s, job)->job.generation, node[k], "running", 0);
+            json_t *rank;
+            size_t i;
+
+            json_array_foreach (json_object_get(run, "ranks"), i, rank)
+                (void)json_object_set_new(rank, "steps",
+                                          steps_of(of, (int)json_integer_value(json_object_get(rank, "rank")), at, 20));
+            assert_int_equal(scene_report(s, node[k], json_pack("[o]", run), NULL).status, 200);
+        }
+}
+
+/* What the job's view says of its slow ranks, and explain with it; NULL: nothing. Borrowed until the next call. */
+static const char *slow_text(struct scene *s, uint64_t job)
+{
+    static char text[512];
+    const struct entry *e = scene_entry(s, job);
+    json_t *view = view_job(s->core, &e->job, e, NULL), *why = view_explain(s->core, &e->job, e);
+    json_t *slow = json_object_get(view, "slow"), *causes = json_object_get(why, "causes");
+    json_t *last = json_array_get(causes, json_array_size(causes) - 1);
+    bool any = json_array_size(slow) > 0;
+
+    text[0] = '\0';
+    assert_int_equal(any, strcmp(json_string_value(json_object_get(last, "code")), "slow-rank") == 0);
+    if (any) {
+        (void)snprintf(text, sizeof(text), "%s", json_string_value(json_object_get(json_array_get(slow, 0), "text")));
+        assert_string_equal(json_string_value(json_object_get(last, "text")), text);
+    }
+    json_decref(view);
+    json_decref(why);
+    return any ? text : NULL;
+}
+
+static void a_slow_rank_is_told_in_the_jobs_view_and_explanation_until_it_is_well(void **state)
+{
+    const struct steps clean = {.victim = -1}, slow = {.victim = 3, .slower = 50};
+    struct scene *s = *state;
+    uint64_t job = begin(s, 1, 1);
+
+    report(s, job, &clean, 0, 80);
+    assert_null(slow_text(s, job));
+    report(s, job, &slow, 80, 20);
+    assert_string_equal(slow_text(s, job),
+                        "rank 3 on n2 (device 1): computes 1.50 times as long for each token as others that do the "
+                        "same; the others of 'dp' wait 50.0 ms for it in each step. Not confirmed by a test of the "
+                        "device");
+    assert_int_equal(scene_entry(s, job)->run.slow_told, 1);
+    assert_false(scene_slot(s, "n2", 1)->slow.slow); /* nobody has tested it */
+    assert_int_equal(scene_entry(s, job)->job.generation, 1);
+    report(s, job, &slow, 100, 100);
+    assert_int_equal(scene_entry(s, job)->run.slow_told, 1); /* once */
+    report(s, job, &clean, 200, 60);
+    assert_null(slow_text(s, job));
+    assert_int_equal(scene_entry(s, job)->run.slow_told, 2);
+}
+
+static void a_host_that_withholds_its_processor_and_a_slow_link_have_words_of_their_own(void **state)
+{
+    static const struct {
+        struct steps of;
+        const char *says;
+    } row[] = {
+        {{.victim = 0, .slower = 50, .withheld = true},
+         "rank 0 on n1 (device 0): computes 1.50 times as long for each token as it should, and had no processor "
+         "in 33 % of that time: its host is busy, or limits it; the others of 'dp' wait 50.0 ms for it in each "
+         "step"},
+        {{.victim = -1, .link = 200},
+         "a link in the group 'dp' of rank 0 on n1: calls of 'dp' take 3.00 times as long as they did, and "
+         "nobody is late in them"}};
+    const struct steps clean = {.victim = -1};
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(row); i++) {
+        void *one;
+        uint64_t job;
+
+        assert_int_equal(scene_start(&one), 0);
+        job = begin(one, 1, 1);
+        report(one, job, &clean, 0, 80);
+        report(one, job, &row[i].of, 80, 20);
+        assert_string_equal(slow_text(one, job), row[i].says);
+        report(one, job, &clean, 100, 60);
+        assert_null(slow_text(one, job));
+        assert_int_equal(scene_stop(&one), 0);
+    }
+}
+
+static void steps_that_evaluate_and_what_no_rank_could_tell_say_nothing(void **state)
+{
+    const struct steps clean = {.victim = -1}, eval = {.victim = 3, .slower = 90, .flags = 2};
+    struct scene *s = *state;
+    uint64_t job = begin(s, 2, 2);
+    json_t *run;
+
+    report(s, job, &clean, 0, 80);
+    report(s, job, &eval, 80, 100);
+    assert_null(slow_text(s, job));
+    run = scene_run_of(scene_entry(s, job), 1, "n1", "running", 0);
+    (void)json_object_set_new(json_array_get(json_object_get(run, "ranks"), 0), "steps", json_pack("[i,i,i]", 1, 2, 3));
+    assert_int_equal(scene_report(s, "n1", json_pack("[o]", run), NULL).status, 200);
+    assert_null(slow_text(s, job));
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, scene_start, scene_stop)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_slow_rank_is_told_in_the_jobs_view_and_explanation_until_it_is_well),
+        cmocka_unit_test(a_host_that_withholds_its_processor_and_a_slow_link_have_words_of_their_own),
+        TEST(steps_that_evaluate_and_what_no_rank_could_tell_say_nothing),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
