@@ -67,8 +67,9 @@ struct node {
     double nic_gbit_s;             /* 0: not told */
     struct link *links;            /* by the names of the others; at most NODE_LINKS_MAX */
     size_t n_links;
-    struct bucket bytes; /* of logs and metrics that it may send */
-    struct bucket lines; /* that it may send of its runs' events */
+    struct bucket bytes;    /* of logs and metrics that it may send */
+    struct bucket lines;    /* that it may send of its runs' events */
+    struct bucket evidence; /* bytes of it that it may send */
     uint64_t *listed; /* jobs of which it has a run, as it told last: until the run is forgotten, its logs may come */
     size_t n_listed;
     struct slot *slots;

@@ -50,7 +50,8 @@ struct entry_run {         /* of a live job */
     json_t *slow;          /* those that are slow now, as the job's view has them; NULL: none was found */
     int slow_told;         /* events of that */
     char fault_message[512];
-    int fault_rank; /* -1: none told */
+    int fault_rank;    /* -1: none told */
+    uint64_t evidence; /* number of the newest that its nodes are asked for; 0: none */
     bool save, force_stop;
     bool trouble;              /* a file of it is not read, and that was told */
     bool hung;                 /* a rank was found to stand still: it cannot obey, and is not waited for */

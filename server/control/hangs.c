@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "server/control/change.h"
 #include "server/control/events.h"
+#include "server/control/incidents.h"
 #include "server/control/runs.h"
 #include "server/control/stalls.h"
 #include "server/control/state.h"
@@ -63,6 +64,7 @@ void hangs_look(struct core *c, struct entry *e)
         change_orders(c, &e->job);
         events_note(c, e->job.id, e->job.user, "note", e->job.generation, "scheduler", "hang", buf_text(&text),
                     evidence(ranks, n, &v));
+        incidents_hang(c, e, ranks, n, &v, buf_text(&text));
         runs_fault(c, e, v.root[0], act_of(v.class_), buf_text(&text), NULL, "scheduler");
     }
     free(ranks);

@@ -12,6 +12,8 @@
 #include "server/control/dispatch.h"
 #include "server/control/events.h"
 #include "server/control/files.h"
+#include "server/control/incidents.h"
+#include "server/control/looks.h"
 #include "server/control/plans.h"
 #include "server/control/quarantine.h"
 #include "server/control/readers.h"
@@ -362,6 +364,30 @@ void jobs_metrics(struct core *c, struct call *call)
         return;
     found_clear(&f);
     read_it(c, call, run_metrics);
+}
+
+void jobs_incidents(struct core *c, struct call *call)
+{
+    struct found f;
+
+    if (!find(c, call, &f))
+        return;
+    found_clear(&f);
+    read_it(c, call, http_param(call->req, 1) ? incidents_answer_one : incidents_answer_list);
+}
+
+void jobs_diagnosis(struct core *c, struct call *call)
+{
+    struct found f;
+
+    if (!find(c, call, &f))
+        return;
+    if (f.entry && f.job->live)
+        looks_begin(c, call, f.entry);
+    else
+        call_problem(call, 409, "wrong-state", "job '%s' is %s: no rank of it runs", http_param(call->req, 0),
+                     job_state_name(f.job->state));
+    found_clear(&f);
 }
 
 /* --- changing ---------------------------------------------------------------------------------------- */

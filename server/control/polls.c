@@ -73,7 +73,8 @@ static json_t *make_assignment(const struct core *c, const struct entry *e)
                            .master_port = j->master_port,
                            .spec = json_loads(e->spec_text, 0, NULL),
                            .measure_links = e->run.measure_links,
-                           .resumes = j->checkpoint != NULL};
+                           .resumes = j->checkpoint != NULL,
+                           .evidence = (int64_t)(e->run.evidence & INT64_MAX)};
     json_t *doc = NULL;
 
     (void)snprintf(a.job, sizeof(a.job), "j%llu", (unsigned long long)j->id);

@@ -19,6 +19,7 @@
 #include "server/control/files.h"
 #include "server/control/jobs.h"
 #include "server/control/listing.h"
+#include "server/control/looks.h"
 #include "server/control/nodes.h"
 #include "server/control/polls.h"
 #include "server/control/projects.h"
@@ -90,6 +91,8 @@ PLAIN(jobs_action)
 PLAIN(jobs_explain)
 PLAIN(jobs_logs)
 PLAIN(jobs_metrics)
+PLAIN(jobs_incidents)
+PLAIN(jobs_diagnosis)
 PLAIN(timeline_of_job)
 PLAIN(timeline_of_all)
 PLAIN(timeline_checkpoints)
@@ -124,6 +127,7 @@ RUN(secrets_put)
 RUN(polls_assignments)
 RUN(polls_keys)
 RUN(reports_take)
+RUN(looks_take)
 RUN(polls_put_key)
 
 /* The body as a JSON object, new; NULL: the request is answered. */
@@ -315,6 +319,12 @@ static void on_reports_take(void *arg, struct http_req *req)
         post_object(arg, req, run_reports_take);
 }
 
+static void on_looks_take(void *arg, struct http_req *req)
+{
+    if (admit(arg, req, http_param(req, 0)))
+        post_object(arg, req, run_looks_take);
+}
+
 static void on_polls_put_key(void *arg, struct http_req *req)
 {
     struct call *call;
@@ -471,6 +481,9 @@ const struct http_route routes_table[] = {
     {"GET", "/v1/jobs/{id}/logs", ROLE_VIEWER, on_jobs_logs, 0, queries_logs},
     {"GET", "/v1/jobs/{id}/metrics", ROLE_VIEWER, on_jobs_metrics, 0, queries_metrics},
     {"GET", "/v1/jobs/{id}/checkpoints", ROLE_VIEWER, on_timeline_checkpoints, 0, NULL},
+    {"GET", "/v1/jobs/{id}/diagnosis", ROLE_VIEWER, on_jobs_diagnosis, LONG_POLL_S, NULL},
+    {"GET", "/v1/jobs/{id}/incidents", ROLE_VIEWER, on_jobs_incidents, 0, NULL},
+    {"GET", "/v1/jobs/{id}/incidents/{n}", ROLE_VIEWER, on_jobs_incidents, 0, NULL},
     {"GET", "/v1/jobs/{id}/explain", ROLE_VIEWER, on_jobs_explain, 0, NULL},
     {"GET", "/v1/events", ROLE_VIEWER, on_timeline_of_all, 0, queries_events},
     {"GET", "/v1/nodes", ROLE_VIEWER, on_nodes_list, 0, queries_nodes},
@@ -501,6 +514,7 @@ const struct http_route routes_table[] = {
     {"POST", "/v1/agents/register", ROLE_AGENT, on_agents_register, 0, NULL},
     {"GET", "/v1/agents/{node}/assignments", ROLE_AGENT, on_polls_assignments, LONG_POLL_S, queries_assignments},
     {"POST", "/v1/agents/{node}/report", ROLE_AGENT, on_reports_take, 0, NULL},
+    {"POST", "/v1/agents/{node}/evidence", ROLE_AGENT, on_looks_take, 0, NULL},
     {"PUT", "/v1/agents/{node}/rendezvous/{job}/{generation}/{key}", ROLE_AGENT, on_polls_put_key, 0, queries_put_key},
     {"GET", "/v1/agents/{node}/rendezvous/{job}/{generation}", ROLE_AGENT, on_polls_keys, LONG_POLL_S, queries_keys},
     {"GET", "/healthz", ROLE_NONE, on_healthz, HTTP_PROBE, NULL},

@@ -11,6 +11,7 @@
 #include "server/control/change.h"
 #include "server/control/events.h"
 #include "server/control/givers.h"
+#include "server/control/incidents.h"
 #include "server/control/ports.h"
 #include "server/control/state.h"
 
@@ -128,6 +129,8 @@ void runs_fault(struct core *c, struct entry *e, int rank, enum act_class class_
         (void)snprintf(text, sizeof(text), "%s", message);
     else
         (void)snprintf(text, sizeof(text), "rank %d on %s: %s", rank, e->job.places[rank].node, message);
+    incidents_failure(c, e, rank, text);
+    incidents_ask(c, e);
     outcome = json_pack("{s:s, s:s, s:i, s:s, s:o, s:i, s:s?, s:O?}", "class", job_class_name(whose), "message", text,
                         "rank", rank, "node", e->job.places[rank].node, "exit_code",
                         r->phase != RANK_EXITED || r->exit.status < 0 ? json_null() : json_integer(r->exit.status),

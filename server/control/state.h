@@ -35,6 +35,7 @@ struct deltas;
 struct events;
 struct files;
 struct givers;
+struct looks;
 struct quarantine;
 struct readers;
 struct storing;
@@ -111,6 +112,8 @@ struct core {
     struct deltas *deltas;
     struct enroll *enroll;
     struct secrets *secrets;
+    struct looks *looks;
+    uint64_t evidence;       /* number of the newest that was asked for (incidents.h) */
     size_t rendezvous_bytes; /* of all runs (rendezvous.h) */
 
     bool handed;           /* the call that runs was handed on: it is no longer ours */

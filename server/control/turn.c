@@ -15,6 +15,7 @@
 #include "server/control/files.h"
 #include "server/control/givers.h"
 #include "server/control/load.h"
+#include "server/control/looks.h"
 #include "server/control/polls.h"
 #include "server/control/quarantine.h"
 #include "server/control/readers.h"
@@ -210,6 +211,7 @@ static void tick(struct core *c)
         c->turn.speeds_kept_us = now;
     }
     storing_tick(c);
+    looks_tick(c);
     waiters_wake_due(c->waiters, now);
 }
 
@@ -267,6 +269,7 @@ void turn_close(struct core *c)
     c->turn.later = NULL;
     polls_answer(c, true);
     storing_stop(c);
+    looks_stop(c);
     events_stop(c);
 }
 
@@ -328,6 +331,7 @@ void turn_free(struct core *c)
     deltas_free(c->deltas);
     enroll_free(c->enroll);
     secrets_free(c->secrets);
+    looks_free(c->looks);
     free(c);
 }
 
@@ -345,8 +349,9 @@ static int make_room(struct core *c)
     c->deltas = deltas_new();
     c->enroll = enroll_new();
     c->secrets = secrets_new();
+    c->looks = looks_new();
     return cluster_init(&c->cluster) == 0 && table_init(&c->jobs) == 0 && c->audit && c->events && c->givers &&
-                   c->waiters && c->quarantine && c->storing && c->deltas && c->enroll && c->secrets
+                   c->waiters && c->quarantine && c->storing && c->deltas && c->enroll && c->secrets && c->looks
                ? 0
                : -ENOMEM;
 }

@@ -2,6 +2,7 @@
 
 MUSTER_TEST_LONG=1 stops ranks of each layout several times; else one of two layouts. Prints how long verdicts took.
 """
+import json
 import os
 import random
 import signal
@@ -33,6 +34,22 @@ def verdicts(cluster, job):
     return [e for e in cluster.events(job) if e["cause"]["code"] == "hang"]
 
 
+def said_alike(cluster, job, victim, text):
+    """The verdict is told in the same words everywhere, and what the ranks did was looked at before they ended."""
+    assert text in cluster.muster("show", job).stdout and text in cluster.muster("explain", job).stdout
+    incident = wait_for("what the node told", lambda: (i := cluster.api(
+        "GET", f"/v1/jobs/{job}/incidents/1-1")).get("parts") and i)
+    assert incident["verdict"]["text"] == text and incident["verdict"]["roots"] == [victim]
+    ranks = {r["told"]["rank"]: r for r in incident["parts"][0]["ranks"]}
+    assert len(ranks) == 4 and all(r["processes"] and r["flight"]["ops"] and r["log"] for r in ranks.values())
+    assert ranks[victim]["processes"][0]["state"].startswith("T")
+    assert not any(r["processes"][0]["state"].startswith("T") for i, r in ranks.items() if i != victim)
+    dump = os.path.join(cluster.folder, f"{job}.json")
+    with open(dump, "w", encoding="utf-8") as f:
+        json.dump(incident, f)
+    assert json.loads(cluster.muster("diagnose", "--dump", dump, "-o", "json").stdout)["verdict"] == incident["verdict"]
+
+
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda of: f"tp{of['tp']}pp{of['pp']}")
 def test_a_stopped_rank_is_named_in_seconds_and_its_job_goes_on(cluster, layout):
     draw = random.Random(SEED)
@@ -55,6 +72,7 @@ def test_a_stopped_rank_is_named_in_seconds_and_its_job_goes_on(cluster, layout)
                  k["state"] == "running" and step_of(cluster, j) > reached)
         assert len(verdicts(cluster, job)) == 1
         assert cluster.job(job)["restarts"] == {"system": 1, "node": 0, "user": 0}
+        said_alike(cluster, job, victim, verdict["cause"]["text"])
         shown = cluster.muster("explain", job).stdout
         assert f"rank {victim} on n1: its process has been stopped" in shown
         cluster.api("POST", f"/v1/jobs/{job}/cancel")

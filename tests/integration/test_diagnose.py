@@ -3,7 +3,10 @@ import json
 import os
 import subprocess
 
-from tests.cluster import BIN
+import pytest
+
+from tests import specs
+from tests.cluster import BIN, Cluster, wait_for
 from tests.patience import PATIENCE_S
 
 
@@ -63,3 +66,67 @@ def test_a_dump_of_another_version_or_none_at_all_is_refused_in_words(tmp_path):
     assert "is no dump: line 1" in diagnose("--dump", str(tmp_path / "no.json")).stderr
     assert diagnose("--dump", "/nowhere").returncode == 1
     assert diagnose("j1", "--dump", "x").returncode == 2 and diagnose().returncode == 2
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("diagnose"))
+    with Cluster(folder, slots=2, hold_at=10) as c:
+        c.corpus = specs.write_corpus(os.path.join(folder, "corpus.txt"))
+        yield c
+
+
+def command(script, **more):
+    return dict({"name": "c", "command": {"argv": ["/bin/sh", "-c", script]},
+                 "devices": {"min": 1, "max": 1}, "retry": {"max": 0}}, **more)
+
+
+def test_a_job_that_only_seems_stuck_says_what_each_rank_does(cluster):
+    job = cluster.submit(specs.train(cluster.corpus, steps=20, devices=2))["id"]
+    wait_for("the hold", lambda: ((cluster.job(job)["progress"] or {}).get("step") or 0) >= 10)
+    seen = json.loads(cluster.muster("diagnose", job, "-o", "json", check=True).stdout)
+    assert (seen["kind"], seen["verdict"]["class"], seen["verdict"]["roots"]) == ("look", "none", [])
+    assert [r["told"]["step"] for r in seen["ranks"]] == [10, 10]
+    told = seen["parts"][0]["ranks"]
+    assert [len(r["processes"]) for r in told] == [1, 1] and told[0]["processes"][0]["pid"] > 1
+    assert all(r["flight"]["ops"] and r["flight"]["step"] == 10 for r in told) and "step 10" in told[0]["log"]
+    assert not {"proof", "incarnation"} & set(seen["parts"][0])
+    text = cluster.muster("diagnose", job, check=True).stdout
+    assert "none: no rank holds up the others for longer than it may" in text and "process " in text
+    assert cluster.job(job)["generation"] == 1 and cluster.muster("diagnose", job, "--list").returncode == 0
+    cluster.hold.release()
+    cluster.wait(job, "succeeded")
+    shown = cluster.muster("diagnose", job)
+    assert shown.returncode == 1 and "none of its ranks runs, and it has had no incident" in shown.stderr
+
+
+def test_a_command_job_shows_its_processes_and_what_they_wait_in(cluster, tmp_path):
+    job = cluster.submit(command(f"echo begun; (while [ ! -e {tmp_path}/go ]; do sleep 0.2; done) & wait"))["id"]
+    wait_for("its output", lambda: "begun" in cluster.log_text(job))
+    seen = json.loads(cluster.muster("diagnose", job, "-o", "json", check=True).stdout)
+    processes = seen["parts"][0]["ranks"][0]["processes"]
+    assert len(processes) >= 2 and processes[0]["name"] == "sh" and processes[0]["state"].startswith("S"), processes
+    assert "begun" in seen["parts"][0]["ranks"][0]["log"]
+    (tmp_path / "go").touch()
+    cluster.wait(job, "succeeded")
+
+
+def test_a_rank_that_fails_leaves_its_last_words_and_what_the_others_did(cluster):
+    job = cluster.submit(command("echo last words; exit 3"))["id"]
+    cluster.wait(job, "failed")
+    wait_for("what its node told", lambda: cluster.api("GET", f"/v1/jobs/{job}/incidents/1-1").get("parts"))
+    shown = cluster.muster("diagnose", job, check=True).stdout
+    assert "failure: rank 0 on n1: ended with exit code 3" in shown and "log | last words" in shown
+    listed = json.loads(cluster.muster("diagnose", job, "--list", "-o", "json", check=True).stdout)["incidents"]
+    assert [(i["id"], i["kind"], i["text"]) for i in listed] == [
+        ("1-1", "failure", "rank 0 on n1: ended with exit code 3")]
+    assert cluster.muster("diagnose", job, "--incident", "1-1", check=True).stdout == shown
+    assert cluster.muster("diagnose", job, "--incident", "9-1").returncode == 3
+
+
+def test_who_may_not_see_a_job_is_told_nothing_of_its_incidents(cluster):
+    job = cluster.submit(command("exit 1"))["id"]
+    cluster.wait(job, "failed")
+    other = cluster.api("POST", "/v1/tokens", {"user": "eve", "role": "user"})["token"]
+    for path in ("incidents", "incidents/1-1", "diagnosis"):
+        assert cluster.request("GET", f"/v1/jobs/{job}/{path}", token=other)[0] == 404, path

@@ -61,10 +61,10 @@ LAYERS = {"worker/engine/comm": [
     ["agent_rights", "audit_entry", "audit_file", "entry", "files", "moment", "queries", "readers", "sealing", "stalls",
      "standby", "waiters"],
     ["auth"], ["table"], ["state"],
-    ["admission", "audit", "ceilings", "events", "offsets", "plans", "ports", "proofs", "quarantine", "records",
+    ["admission", "audit", "ceilings", "events", "incidents", "offsets", "plans", "ports", "proofs", "quarantine", "records",
      "rendezvous", "retire", "rights", "round", "secrets", "storing"],
     ["change", "learn", "timeline"],
-    ["enroll", "givers", "wall"], ["runs", "view"], ["contact", "deltas", "dispatch", "hangs", "lags", "load"],
+    ["enroll", "givers", "wall"], ["runs", "view"], ["contact", "deltas", "dispatch", "hangs", "lags", "load", "looks"],
     ["bulk", "jobs", "listing", "nodes", "polls", "projects", "reports", "salvage", "tokens"], ["agents"], ["turn"],
     ["routes"],
 ], "worker/engine/train": [

@@ -67,6 +67,7 @@ static void clear(struct one *o)
     o->check = NULL;
     ship_free(a->ship);
     ranks_free(a->ranks);
+    witness_free(a->witness);
     machine_free(a->machine);
     agent_forget_wanted(a);
     free(a->forgotten);
@@ -208,8 +209,13 @@ void agents_start(struct agents *all, int i)
     a->machine = machines_open(all->m, i);
     a->calls = &o->calls;
     a->ship = must(ship_new(a->machine));
-    if (ranks_new(&(struct ranks_cfg){.machine = a->machine, .node = a->node, .slots = all->slots}, &a->ranks, &err) <
-        0)
+    a->witness = must(witness_new(a->calls, a->machine, a->node, a->incarnation));
+    if (ranks_new(&(struct ranks_cfg){.machine = a->machine,
+                                      .node = a->node,
+                                      .slots = all->slots,
+                                      .failed = witness_failed,
+                                      .arg = a->witness},
+                  &a->ranks, &err) < 0)
         abort();
     o->agent = a;
     o->check = agent_check_new(all->w);

@@ -340,9 +340,10 @@ bool machine_rank_progress(const struct machine_rank *r, uint64_t *ret_step, enu
     return true;
 }
 
-struct report_stall machine_rank_stall(const struct machine_rank *r)
+struct report_stall machine_rank_stall(const struct machine_rank *r, int64_t least_us)
 {
     (void)r;
+    (void)least_us;
     return (struct report_stall){.peer = -1}; /* simulated ranks do not hang yet */
 }
 
@@ -351,6 +352,29 @@ int *machine_rank_steps(struct machine_rank *r, size_t *ret_n)
     (void)r;
     *ret_n = 0;
     return NULL; /* simulated ranks tell of no steps yet */
+}
+
+struct machine_evidence *machine_evidence_begin(struct machine *h, struct machine_rank *const *ranks, size_t n,
+                                                bool python, int64_t budget_us)
+{
+    (void)h;
+    (void)ranks;
+    (void)n;
+    (void)python;
+    (void)budget_us;
+    return NULL; /* simulated ranks have no processes to look at */
+}
+
+bool machine_evidence_ready(const struct machine_evidence *e)
+{
+    return e == NULL;
+}
+
+json_t *machine_evidence_end(struct machine_evidence *e, char **ret_kernel)
+{
+    (void)e;
+    (void)ret_kernel;
+    return NULL;
 }
 
 pid_t machine_rank_pid(const struct machine_rank *r)

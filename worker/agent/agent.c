@@ -92,6 +92,7 @@ static int take_wanted(struct agent *a, const json_t *set)
             continue;
         w->order = one.order;
         w->grace_s = one.grace_s;
+        w->evidence = (uint64_t)one.evidence;
         assignment_clear(&one);
     }
     agent_forget_wanted(a);
@@ -123,6 +124,9 @@ static void start_wanted(struct agent *a, const struct agent_wanted *w)
         log_info("started %s generation %" PRIu64, job, generation);
         a->report_now = true;
     }
+    witness_ask(a->witness, ranks_find(a->ranks, job, generation), w->evidence);
+    if (w->order == ASSIGNMENT_STOP && witness_busy(a->witness, job, generation))
+        return; /* in moments, once its ranks have been looked at */
     (void)ranks_order(a->ranks, job, generation, w->order, w->grace_s);
 }
 
@@ -506,7 +510,9 @@ int64_t agent_tick(struct agent *a, int64_t now_us)
     int64_t next_us;
 
     look(a, now_us);
-    next_us = sooner(mirror_tick(a->mirror, now_us), make_calls(a, now_us));
+    if (witness_tick(a->witness, now_us, &next_us))
+        reconcile(a);
+    next_us = sooner(next_us, sooner(mirror_tick(a->mirror, now_us), make_calls(a, now_us)));
     return sooner(next_us, ranks_deadline(a->ranks));
 }
 

@@ -196,8 +196,16 @@ static int set_up(struct agent *a, const struct settings *o, const char *state, 
     if (r == 0)
         r = machine_new(&cfg, &a->machine, err);
     if (r == 0)
-        r = ranks_new(&(struct ranks_cfg){.machine = a->machine, .node = a->node, .slots = a->devices.n}, &a->ranks,
-                      err);
+        r = (a->witness = witness_new(a->calls, a->machine, a->node, a->incarnation))
+                ? 0
+                : merr_set(err, -ENOMEM, "no memory");
+    if (r == 0)
+        r = ranks_new(&(struct ranks_cfg){.machine = a->machine,
+                                          .node = a->node,
+                                          .slots = a->devices.n,
+                                          .failed = witness_failed,
+                                          .arg = a->witness},
+                      &a->ranks, err);
     if (r == 0)
         r = mirror_new(a->calls, a->ranks, a->node, a->incarnation, &a->mirror, err);
     if (r < 0)
@@ -218,6 +226,7 @@ static void tear_down(struct agent *a)
     mirror_free(a->mirror);
     ship_free(a->ship);
     ranks_free(a->ranks);
+    witness_free(a->witness);
     machine_free(a->machine);
     agent_forget_wanted(a);
     free(a->forgotten);

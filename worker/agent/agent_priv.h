@@ -14,13 +14,15 @@
 #include "worker/agent/proc.h"
 #include "worker/agent/ranks.h"
 #include "worker/agent/ship.h"
+#include "worker/agent/witness.h"
 
 struct agent_wanted { /* an assignment of the wanted set */
     struct report_ref run;
     bool readable; /* else its run is left as it is */
     enum assignment_order order;
     int grace_s;
-    json_t *doc; /* owned */
+    uint64_t evidence; /* that is asked for */
+    json_t *doc;       /* owned */
 };
 
 struct agent {
@@ -42,6 +44,7 @@ struct agent {
     struct ship *ship;
     struct calls *calls;
     struct mirror *mirror;
+    struct witness *witness;
     int signal_fd;
 
     bool registered, out_of_reach;

@@ -20,6 +20,7 @@
 #include "base/try.h"
 #include "base/utf8.h"
 #include "worker/agent/account.h"
+#include "worker/agent/evidence.h"
 #include "worker/agent/launch.h"
 #include "worker/agent/memory.h"
 #include "worker/agent/proc.h"
@@ -706,7 +707,7 @@ static void tell_groups(const struct flight *f, struct report_stall *ret)
 }
 
 /* A rank may write whatever it likes into its page: nothing of it is believed beyond its range. */
-struct report_stall machine_rank_stall(const struct machine_rank *r)
+struct report_stall machine_rank_stall(const struct machine_rank *r, int64_t least_us)
 {
     struct report_stall s = {.peer = -1};
     struct flight_op op;
@@ -714,7 +715,8 @@ struct report_stall machine_rank_stall(const struct machine_rank *r)
     if (!r->flight)
         return s;
     s.idle_us = clock_mono_us() - flight_read_sign(r->flight);
-    if (s.idle_us < MACHINE_STALL_US)
+    s.idle_us = s.idle_us < 1 ? 1 : s.idle_us;
+    if (s.idle_us < least_us)
         return (struct report_stall){.peer = -1};
     s.gap_us = flight_read_gap(r->flight);
     s.gap_us = s.gap_us < 0 ? 0 : s.gap_us;
@@ -733,6 +735,18 @@ int *machine_rank_steps(struct machine_rank *r, size_t *ret_n)
 {
     *ret_n = 0;
     return r->flight ? steps_tell(r->flight, &r->steps, clock_mono_us(), ret_n) : NULL;
+}
+
+struct machine_evidence *machine_evidence_begin(struct machine *h, struct machine_rank *const *ranks, size_t n,
+                                                bool python, int64_t budget_us)
+{
+    struct evidence_of *of = calloc(n + 1, sizeof(*of));
+
+    for (size_t i = 0; of && i < n; i++) {
+        of[i] = (struct evidence_of){.rank = ranks[i]->rank, .child = ranks[i]->child, .python = python};
+        memcpy(of[i].folder, ranks[i]->folder, sizeof(of[i].folder));
+    }
+    return evidence_begin_take(of, n, budget_us, h->epoll_fd);
 }
 
 pid_t machine_rank_pid(const struct machine_rank *r)

@@ -22,6 +22,8 @@ int ranks_new(const struct ranks_cfg *cfg, struct ranks **ret, struct merr *err)
         return merr_set(err, -ENOMEM, "no memory for the table of runs");
     r->machine = cfg->machine;
     r->slots = cfg->slots;
+    r->failed = cfg->failed;
+    r->arg = cfg->arg;
     r->node = strdup(cfg->node);
     if (!r->node) {
         ranks_free(r);
@@ -80,7 +82,7 @@ static struct run *find(const struct ranks *r, const char *job, uint64_t generat
     return NULL;
 }
 
-const struct run *ranks_find(const struct ranks *r, const char *job, uint64_t generation)
+struct run *ranks_find(const struct ranks *r, const char *job, uint64_t generation)
 {
     return find(r, job, generation, NULL);
 }
@@ -344,6 +346,8 @@ bool ranks_tick(struct ranks *r, int64_t now_us)
             changed |= tick_rank(r, run, &run->ranks[j], now_us);
             bad |= run->ranks[j].state == RANK_EXITED && bad_end(&run->ranks[j]);
         }
+        if (bad && !run->failed && r->failed)
+            r->failed(r->arg, run);
         if (bad && !run->failed)
             abort_mates(r, run, now_us);
     }
@@ -352,7 +356,8 @@ bool ranks_tick(struct ranks *r, int64_t now_us)
 
 /* --- reports ------------------------------------------------------------------------------------ */
 
-static void report_rank(const struct rank *rank, struct report_rank *ret)
+/* look: tell what it waits in also where it goes on, and not what is told once. */
+static void report_rank(const struct rank *rank, bool look, struct report_rank *ret)
 {
     static const enum report_state state[] = {
         [RANK_STARTING] = REPORT_STARTING, [RANK_RUNNING] = REPORT_RUNNING, [RANK_EXITED] = REPORT_EXITED};
@@ -370,8 +375,8 @@ static void report_rank(const struct rank *rank, struct report_rank *ret)
         (void)snprintf(ret->phase, sizeof(ret->phase), "%s", flight_read_phase_name(phase));
     }
     if (rank->state == RANK_RUNNING) {
-        ret->stall = machine_rank_stall(rank->on_machine);
-        ret->steps = machine_rank_steps(rank->on_machine, &ret->n_steps);
+        ret->stall = machine_rank_stall(rank->on_machine, look ? 1 : MACHINE_STALL_US);
+        ret->steps = look ? NULL : machine_rank_steps(rank->on_machine, &ret->n_steps);
     }
     if (rank->state == RANK_EXITED) {
         ret->exit = rank->exit;
@@ -379,7 +384,7 @@ static void report_rank(const struct rank *rank, struct report_rank *ret)
     }
 }
 
-int ranks_run_report(const struct run *run, struct report_run *ret)
+static int run_report(const struct run *run, bool look, struct report_run *ret)
 {
     struct report_run all = {.generation = (int64_t)run->generation};
 
@@ -389,7 +394,17 @@ int ranks_run_report(const struct run *run, struct report_run *ret)
     (void)snprintf(all.job, sizeof(all.job), "%s", run->job);
     (void)snprintf(all.proof, sizeof(all.proof), "%s", run->assignment.proof);
     for (int i = 0; i < run->n; i++)
-        report_rank(&run->ranks[i], &all.ranks[all.n_ranks++]);
+        report_rank(&run->ranks[i], look, &all.ranks[all.n_ranks++]);
     *ret = all;
     return 0;
+}
+
+int ranks_run_report(const struct run *run, struct report_run *ret)
+{
+    return run_report(run, false, ret);
+}
+
+int ranks_run_look(const struct run *run, struct report_run *ret)
+{
+    return run_report(run, true, ret);
 }

@@ -43,15 +43,19 @@ struct run {
     enum assignment_order order; /* those from HAND_OVER on are not taken back; SAVE is asked each time after RUN */
     bool failed;                 /* a rank has ended badly and its mates were told */
     int grace_s, world, nodes;   /* nodes: of ranks, and source nodes */
+    uint64_t evidence;           /* number of the newest that the server has asked for (witness.h) */
+    bool told_failure;           /* what its ranks did as one failed is told */
     int first_bad;               /* index in ranks of the first that failed of itself, -1: none */
     int n;
     struct rank *ranks; /* those of this node */
 };
 
 struct ranks_cfg {
-    struct machine *machine; /* borrowed; it outlives the table */
-    const char *node;        /* name of this node; copied */
-    int slots;               /* of the node */
+    struct machine *machine;                    /* borrowed; it outlives the table */
+    const char *node;                           /* name of this node; copied */
+    int slots;                                  /* of the node */
+    void (*failed)(void *arg, struct run *run); /* a rank has failed, and the others are about to be ended; NULL */
+    void *arg;
 };
 
 struct ranks;
@@ -85,10 +89,13 @@ bool ranks_tick(struct ranks *r, int64_t now_us);
 
 size_t ranks_count(const struct ranks *r);
 const struct run *ranks_at(const struct ranks *r, size_t i);
-const struct run *ranks_find(const struct ranks *r, const char *job, uint64_t generation);
+struct run *ranks_find(const struct ranks *r, const char *job, uint64_t generation);
 bool ranks_run_ended(const struct run *run);
 
 /* The run as reports have it; to be cleared (report_run_clear). Returns 0 or -ENOMEM. */
 int ranks_run_report(const struct run *run, struct report_run *ret);
+
+/* The same with what each rank waits in, also those that go on, and without what is told once. */
+int ranks_run_look(const struct run *run, struct report_run *ret);
 
 #endif

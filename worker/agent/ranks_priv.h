@@ -8,6 +8,8 @@ struct ranks {
     struct machine *machine; /* borrowed */
     char *node;
     int slots;
+    void (*failed)(void *arg, struct run *run); /* see ranks_cfg */
+    void *arg;
     int64_t sweep_us; /* next look for memory that nobody uses */
     struct run **v;   /* n runs, at most RANKS_RUNS_MAX */
     size_t n;
