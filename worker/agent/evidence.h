@@ -23,8 +23,8 @@ struct evidence_of {
     bool python;          /* ask py-spy for the stacks of Python programs, where it is installed */
 };
 
-/* "flight", "processes" and "log" of an evidence message's rank (api/protocol/evidence.h), as far as there are any; new.
- * NULL without memory. */
+/* "flight", "processes" and "log" of an evidence message's rank (api/protocol/evidence.h), as far as there are any;
+ * new. NULL without memory. */
 json_t *evidence_gather(const struct evidence_of *of, int64_t deadline_us);
 
 /* The newest messages of the kernel, new; NULL where a user of this machine may not read them, or nobody here can. */

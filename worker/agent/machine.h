@@ -162,8 +162,8 @@ void machine_rank_order(const struct machine_rank *r, enum flight_order order);
 /* How far it is, by its flight page. False: it has none. */
 bool machine_rank_progress(const struct machine_rank *r, uint64_t *ret_step, enum flight_phase *ret_phase);
 
-/* What a rank waits in that has shown no sign of life for so long; idle_us 0: it goes on, or has no page. Without memory
- * its groups are left out. */
+/* What a rank waits in that has shown no sign of life for so long; idle_us 0: it goes on, or has no page. Without
+ * memory its groups are left out. */
 struct report_stall machine_rank_stall(const struct machine_rank *r, int64_t least_us);
 
 /* What ranks do, for people (evidence.h): gathered on a thread of its own, for budget_us at most; then machine_fd() is
@@ -173,8 +173,8 @@ struct machine_evidence *machine_evidence_begin(struct machine *h, struct machin
                                                 bool python, int64_t budget_us);
 bool machine_evidence_ready(const struct machine_evidence *e); /* NULL is ready */
 
-/* Wait for it, and take it: a new list, by rank, of those that there was time for. *ret_kernel (may be NULL) is new: the
- * kernel's messages, NULL where they are not for users. e is freed; NULL gives NULL. */
+/* Wait for it, and take it: a new list, by rank, of those that there was time for. *ret_kernel (may be NULL) is new:
+ * the kernel's messages, NULL where they are not for users. e is freed; NULL gives NULL. */
 json_t *machine_evidence_end(struct machine_evidence *e, char **ret_kernel);
 
 /* What its page says of its steps since the last call: steps_tell() of steps.h. */

@@ -29,8 +29,8 @@ void witness_failed(void *witness, struct run *run);
 /* The ranks of a run are being looked at: they are not to be ended yet. */
 bool witness_busy(const struct witness *w, const char *job, uint64_t generation);
 
-/* Send what is gathered; *ret_next_us is when to come again (monotonic), and machine_fd() tells when more is. True: a run
- * is busy no more. */
+/* Send what is gathered; *ret_next_us is when to come again (monotonic), and machine_fd() tells when more is. True: a
+ * run is busy no more. */
 bool witness_tick(struct witness *w, int64_t now_us, int64_t *ret_next_us);
 
 #endif
