@@ -23,7 +23,7 @@ LIBS_compress   := -lzstd -llz4
 LIBS_checkpoint := -luring -ljansson
 LIBS_api        := -ljansson -lyaml -lcurl
 LIBS_engine     := -ldnnl -lucp -lucs -ljansson -lgomp -lutf8proc
-LIBS_agent      := -ljansson -lcurl
+LIBS_agent      := -ljansson -lcurl -lcrypto
 LIBS_server     := -lmicrohttpd -lgnutls -lhiredis -ljansson -lcrypto
 ifneq ($(SANITIZE),)
 override CFLAGS  += -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer

@@ -20,9 +20,11 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "base/private.h"
-#include "server/control/auth_load.h"
+#include "base/try.h"
 #include "server/control/audit_file.h"
+#include "server/control/auth_load.h"
 #include "server/control/events.h"
+#include "server/control/node_ca.h"
 #include "server/control/routes.h"
 #include "server/control/sealing.h"
 #include "server/control/standby.h"
@@ -48,7 +50,8 @@ struct settings {
     const char *audit_file;
     int audit_keep_s;
     uint64_t keep_ended_bytes, user_bytes, audit_bytes, min_free, job_logs;
-    const char *advertise;
+    const char *advertise, *node_ca;
+    int node_certificate_s;
     bool insecure, accept_loss, standby;
 };
 
@@ -66,6 +69,7 @@ struct server { /* all that runs */
     struct stats *stats;
     struct auth *auth;
     struct sealing_key secret_key;
+    struct node_ca *node_ca;
     struct core *core;
     struct http *http;
     struct routes_arg arg;
@@ -94,6 +98,12 @@ static const struct option_row rows[] = {
      "enrolled: only agents with a token of their node (`muster node enroll`); shared: one token in DIR/agent-token is "
      "good for all nodes, for clusters of one person; auto: shared on the loopback address, else enrolled",
      OPTION_WORD, .words = agents_words, .def = "auto", AT(agents)},
+    {"node-ca", 0, "DIR",
+     "with --tls-cert: agents show a certificate of their node besides its token, signed by the authority in this "
+     "folder, which is made when it is not there",
+     OPTION_TEXT, AT(node_ca)},
+    {"node-certificate-life", 0, "S", "seconds that such a certificate is good; agents renew it at two thirds",
+     SECONDS(3, YEAR, "2592000"), AT(node_certificate_s)},
     {"redis", 0, "URL",
      "use this Redis instead of a private one: unix:///path, redis://host:port, or the master that Sentinels name, "
      "sentinel://host:port,host:port/name",
@@ -244,7 +254,7 @@ static int write_server_json(const struct settings *o, const struct server *s, i
 
 static bool agents_share(const struct settings *o)
 {
-    return o->agents == AGENTS_SHARED || (o->agents == AGENTS_AUTO && http_is_loopback(o->bind));
+    return o->agents == AGENTS_SHARED || (o->agents == AGENTS_AUTO && !o->node_ca && http_is_loopback(o->bind));
 }
 
 /* The store, unless it lacks what its watermark says. */
@@ -373,6 +383,7 @@ static int start_core(const struct settings *o, struct server *s, struct merr *e
     if (r == 0)
         r = sealing_read_key(folder, &s->secret_key, err);
     cfg.auth = s->auth;
+    cfg.node_ca = s->node_ca;
     cfg.audit_file = s->audit_file;
     cfg.watermark = s->watermark;
     cfg.marked = s->marked;
@@ -419,6 +430,19 @@ static int start_store(const struct settings *o, struct server *s, struct http_c
     return o->standby ? stand_by(o, s, http, signals, &http->port, err) : open_store(o, s, err);
 }
 
+static int open_node_ca(const struct settings *o, struct server *s, struct http_cfg *http, struct merr *err)
+{
+    if (!o->node_ca)
+        return 0;
+    if (!o->tls_cert || o->agents == AGENTS_SHARED)
+        return merr_set(err, -EINVAL,
+                        "--node-ca is for agents with tokens of their own over TLS: give --tls-cert, "
+                        "and not --agents shared");
+    TRY(node_ca_open(o->node_ca, o->node_certificate_s, clock_wall_us(), &s->node_ca, err));
+    http->node_ca = node_ca_certificate(s->node_ca);
+    return 0;
+}
+
 static int start(const struct settings *o, struct server *s, int signals, struct merr *err)
 {
     struct http_cfg http = {.bind = o->bind,
@@ -439,6 +463,8 @@ static int start(const struct settings *o, struct server *s, int signals, struct
 
     if (r == 0)
         r = lock_state(s, err);
+    if (r == 0)
+        r = open_node_ca(o, s, &http, err);
     if (r == 0)
         r = start_store(o, s, &http, signals, err);
     if (r == 0)
@@ -469,6 +495,7 @@ static void stop(struct server *s)
     redis_stop(s->redis);
     spool_disk_close(s->spool);
     auth_free(s->auth);
+    node_ca_close(s->node_ca);
     stats_free(s->stats);
     io_close(&s->lock_fd);
 }

@@ -43,7 +43,7 @@ struct under_way { /* a call */
 
 struct calls {
     CURLM *multi;
-    char *url[CALLS_SERVERS_MAX], *token, *token_file, *ca_file;
+    char *url[CALLS_SERVERS_MAX], *token, *token_file, *ca_file, *cert_file;
     size_t n_urls, current; /* current: the one that answered last */
     bool proxies;
     struct under_way *first;
@@ -100,6 +100,17 @@ int calls_new(const struct calls_cfg *cfg, struct calls **ret, struct merr *err)
     return 0;
 }
 
+int calls_show_certificate(struct calls *h, const char *file, struct merr *err)
+{
+    char *copy = strdup(file);
+
+    if (!copy)
+        return merr_set(err, -ENOMEM, "no memory for calls");
+    free(h->cert_file);
+    h->cert_file = copy; /* another name: libcurl has connections of one certificate apart from those of another */
+    return 0;
+}
+
 /* Take a call off the list and free it. */
 static void call_free(struct under_way *c)
 {
@@ -140,6 +151,7 @@ void calls_free(struct calls *h)
     free(h->token);
     free(h->token_file);
     free(h->ca_file);
+    free(h->cert_file);
     free(h);
     errno = saved;
 }
@@ -264,6 +276,10 @@ static int set_options(struct under_way *c, const struct call *call, struct merr
     curl_easy_setopt(e, CURLOPT_OPENSOCKETFUNCTION, open_socket);
     if (c->owner->ca_file)
         curl_easy_setopt(e, CURLOPT_CAINFO, c->owner->ca_file);
+    if (c->owner->cert_file) {
+        curl_easy_setopt(e, CURLOPT_SSLCERT, c->owner->cert_file);
+        curl_easy_setopt(e, CURLOPT_SSLKEY, c->owner->cert_file);
+    }
     return 0;
 }
 

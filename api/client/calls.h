@@ -55,6 +55,10 @@ struct call {
  * sent. */
 int calls_new(const struct calls_cfg *cfg, struct calls **ret, struct merr *err);
 
+/* Show this certificate from the next call on, a PEM file with its key that stays where it is. Calls on their way, and
+ * the connections that they were made over, go on with what they have. Returns 0 or -ENOMEM. */
+int calls_show_certificate(struct calls *h, const char *file, struct merr *err);
+
 /* Calls still on their way end without a callback. */
 void calls_free(struct calls *h);
 void calls_drop(struct calls *h);

@@ -33,6 +33,8 @@ const struct wire_message *const reference_messages[] = {
     &rendezvous_entry_message,
     &join_message,
     &join_answer_message,
+    &join_renewal_message,
+    &join_renewed_message,
     &evidence_message,
     &evidence_rank_message,
     &incident_message,

@@ -8,6 +8,7 @@
 #include "api/protocol/join.h"
 #include "base/clock.h"
 #include "server/control/auth.h"
+#include "server/control/node_ca.h"
 #include "server/control/change.h"
 #include "server/control/events.h"
 #include "server/control/records.h"
@@ -182,19 +183,45 @@ void enroll_forget(struct core *c, struct call *call)
                     json_pack("{s:s, s:b, s:I}", "node", node, "token", tokens > 0, "codes", (json_int_t)codes));
 }
 
+/* A certificate, new, where this server asks for them, else NULL. False: the call is answered. */
+static bool certify(struct core *c, struct call *call, const char *request, const char *node, const char *hash,
+                    char **ret)
+{
+    char token[sizeof(((struct http_identity *)NULL)->token)];
+    struct merr err;
+    int r;
+
+    *ret = NULL;
+    if (!c->cfg.node_ca)
+        return true;
+    (void)snprintf(token, sizeof(token), "%.*s", (int)sizeof(token) - 1, hash);
+    r = node_ca_sign(c->cfg.node_ca, request, node, token, c->now.wall_us, ret, &err);
+    if (r < 0)
+        call_problem(call, r == -EINVAL ? 422 : 503, r == -EINVAL ? "request-invalid" : "no-memory", "%s", err.text);
+    return r == 0;
+}
+
+static void answer_new(struct call *call, int status, const char *node, char *certificate)
+{
+    call_answer_new(call, status, join_answer_write(&(struct join_answer){.node = node, .certificate = certificate}));
+    free(certificate);
+}
+
 /* The code is this agent's: its token is the node's from now on. */
-static void bind_token(struct core *c, struct call *call, struct code *code, const char *hash)
+static void bind_token(struct core *c, struct call *call, struct code *code, const char *hash, char *certificate)
 {
     char actor[JOB_NODE_MAX + 8];
     struct merr err;
     int r = auth_bind(c->cfg.auth, code->node, hash, c->now.wall_us, &err);
 
     if (r < 0) {
+        free(certificate);
         call_problem(call, r == -EEXIST ? 409 : 503, r == -EEXIST ? "token-taken" : "no-memory", "%s", err.text);
         return;
     }
     (void)snprintf(code->used_by, sizeof(code->used_by), "%s", hash);
     if (keep(c, code) < 0) {
+        free(certificate);
         state_fatal(c, "out of memory for a code that was traded");
         return;
     }
@@ -202,7 +229,7 @@ static void bind_token(struct core *c, struct call *call, struct code *code, con
         cut_off(c, code->node);
     (void)snprintf(actor, sizeof(actor), "agent:%s", code->node);
     note(c, actor, "joined", code->node);
-    call_answer_new(call, 201, join_answer_write(&(struct join_answer){.node = code->node}));
+    answer_new(call, 201, code->node, certificate);
 }
 
 void enroll_join(struct core *c, struct call *call)
@@ -210,7 +237,7 @@ void enroll_join(struct core *c, struct call *call)
     struct http_identity who;
     struct join join;
     struct code *code = NULL;
-    char code_hash[AUTH_HASH_MAX], hash[AUTH_HASH_MAX];
+    char code_hash[AUTH_HASH_MAX], hash[AUTH_HASH_MAX], *certificate;
     struct agent_code known;
     struct merr err;
 
@@ -229,11 +256,13 @@ void enroll_join(struct core *c, struct call *call)
         known = (struct agent_code){.node = code->node, .expires_us = code->expires_us, .used_by = code->used_by};
     switch (agent_may_join(code ? &known : NULL, hash, c->now.wall_us)) {
     case AGENT_JOINS:
-        bind_token(c, call, code, hash);
+        if (certify(c, call, join.request, code->node, hash, &certificate))
+            bind_token(c, call, code, hash, certificate);
         return;
     case AGENT_JOINED:
         if (auth_look_up(c->cfg.auth, join.token, c->now.wall_us, &who) == HTTP_AUTH_KNOWN) {
-            call_answer_new(call, 200, join_answer_write(&(struct join_answer){.node = code->node}));
+            if (certify(c, call, join.request, code->node, hash, &certificate))
+                answer_new(call, 200, code->node, certificate);
             return;
         }
         __attribute__((fallthrough)); /* it was revoked meanwhile */
@@ -246,5 +275,22 @@ void enroll_join(struct core *c, struct call *call)
         return;
     case AGENT_CODE_UNKNOWN:
         call_problem(call, 401, "code-unknown", "this code is not known here; `muster node enroll` prints one");
+    }
+}
+
+void enroll_renew(struct core *c, struct call *call)
+{
+    const struct http_identity *who = http_identity(call->req);
+    struct join_renewal ask;
+    char *certificate;
+    struct merr err;
+
+    if (!c->cfg.node_ca)
+        call_problem(call, 404, "no-node-ca", "this server asks for no certificates of nodes");
+    else if (join_renewal_read(call->body, &ask, &err) < 0)
+        call_problem(call, 422, "request-invalid", "%s", err.text);
+    else if (certify(c, call, ask.request, who->node, who->token, &certificate)) {
+        call_answer_new(call, 200, join_renewed_write(&(struct join_renewed){.certificate = certificate}));
+        free(certificate);
     }
 }

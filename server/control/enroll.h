@@ -2,6 +2,7 @@
  *
  * A code is good once and for AGENT_CODE_S; only its SHA-256 is kept. The agent makes its token itself and sends it
  * with the code, so that an answer that is lost is told again: the same code and the same token give the same answer.
+ * Where the server asks for certificates (node_ca.h), the answer brings one of the node and the token.
  * Of two agents that trade one code the first one wins. Who tries codes is held up as who tries tokens (http_guard.h).
  */
 #ifndef MUSTER_SERVER_ENROLL_H
@@ -24,5 +25,6 @@ int enroll_load(struct core *c, struct merr *err);
 void enroll_make(struct core *c, struct call *call);   /* POST /v1/nodes/{id}/enroll */
 void enroll_forget(struct core *c, struct call *call); /* DELETE /v1/nodes/{id}/enroll: token and codes are void */
 void enroll_join(struct core *c, struct call *call);   /* POST /v1/agents/join */
+void enroll_renew(struct core *c, struct call *call);  /* POST /v1/agents/{node}/certificate */
 
 #endif

@@ -123,6 +123,7 @@ RUN(projects_put_member)
 RUN(tokens_create)
 RUN(agents_register)
 RUN(enroll_join)
+RUN(enroll_renew)
 RUN(secrets_put)
 RUN(polls_assignments)
 RUN(polls_keys)
@@ -253,6 +254,12 @@ static void on_agents_register(void *arg, struct http_req *req)
 static void on_enroll_join(void *arg, struct http_req *req)
 {
     post_object(arg, req, run_enroll_join);
+}
+
+static void on_enroll_renew(void *arg, struct http_req *req)
+{
+    if (admit(arg, req, http_param(req, 0)))
+        post_object(arg, req, run_enroll_renew);
 }
 
 static void on_polls_assignments(void *arg, struct http_req *req)
@@ -511,6 +518,7 @@ const struct http_route routes_table[] = {
     {"POST", "/v1/quarantine/{id}/retry", ROLE_ADMIN, on_salvage_retry, 0, NULL},
     {"DELETE", "/v1/quarantine/{id}", ROLE_ADMIN, on_salvage_drop, 0, NULL},
     {"POST", "/v1/agents/join", ROLE_NONE, on_enroll_join, 0, NULL},
+    {"POST", "/v1/agents/{node}/certificate", ROLE_AGENT, on_enroll_renew, 0, NULL},
     {"POST", "/v1/agents/register", ROLE_AGENT, on_agents_register, 0, NULL},
     {"GET", "/v1/agents/{node}/assignments", ROLE_AGENT, on_polls_assignments, LONG_POLL_S, queries_assignments},
     {"POST", "/v1/agents/{node}/report", ROLE_AGENT, on_reports_take, 0, NULL},

@@ -61,6 +61,7 @@ struct core_cfg {
     struct spool spool;                        /* borrowed: what jobs print and measure */
     struct auth *auth;                         /* borrowed */
     const struct sealing_key *secret_key;      /* borrowed; NULL: there are no secrets */
+    const struct node_ca *node_ca;             /* borrowed; NULL: agents show no certificates */
     const char *run_key;                       /* borrowed: for proofs of runs (agent_rights.h) */
     struct watermark *watermark;               /* borrowed; NULL: none is kept */
     bool accept_loss;                          /* go on where the store lacks what was acknowledged */

@@ -21,6 +21,7 @@
 #include "base/io.h"
 #include "server/http/http_meter.h"
 #include "server/http/http_head.h"
+#include "server/http/http_peer.h"
 #include "server/http/http_priv.h"
 
 #define SECOND_US 1000000LL
@@ -284,9 +285,11 @@ static const char *find_fault(struct http_req *r, int *ret_status, char *why, si
         break;
     }
     have = r->identity.role;
-    if (need == ROLE_AGENT ? have == ROLE_AGENT : have != ROLE_AGENT && have >= need)
-        return NULL;
     *ret_status = 403;
+    if (need == ROLE_AGENT && have == ROLE_AGENT)
+        return cfg->node_ca ? http_peer_fault(r, conn_of(r->conn), clock_wall_us(), why, size) : NULL;
+    if (need != ROLE_AGENT && have != ROLE_AGENT && have >= need)
+        return NULL;
     (void)snprintf(why, size, "this takes the role %s; the token of '%s' has %s", http_role_name(need),
                    r->identity.user, http_role_name(have));
     return "forbidden";
@@ -747,7 +750,7 @@ static int start_daemon(struct http *h, int listener, struct merr *err)
     int max = h->cfg.max_connections;
     struct MHD_OptionItem tls[HTTP_TLS_OPTIONS];
 
-    http_tls_options(h->tls, tls);
+    http_tls_options(h->tls, h->cfg.node_ca, tls);
     h->daemon = MHD_start_daemon(
         flags, 0, NULL, NULL, on_access, h, MHD_OPTION_LISTEN_SOCKET, listener, MHD_OPTION_URI_LOG_CALLBACK, on_uri, h,
         MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,

@@ -45,7 +45,8 @@ struct http_cfg {
     const char *bind;               /* address */
     int port;                       /* 0: any free one, see http_port */
     const char *tls_cert, *tls_key; /* PEM files, both or neither */
-    bool insecure;                  /* allow binding beyond loopback without TLS */
+    const char *node_ca; /* PEM: agents show a certificate of this authority, for their node; NULL: they show none */
+    bool insecure;       /* allow binding beyond loopback without TLS */
     const struct http_route *routes;
     size_t n_routes;
     void *arg; /* of handlers and auth */

@@ -27,7 +27,14 @@
 #define HTTP_STREAM_QUEUE_MAX (1 << 20)
 #define HTTP_HEARTBEAT_US (15 * 1000000LL)
 
-struct http_conn { /* guarded by http.lock */
+struct http_peer { /* http_peer.c; of the connection's thread */
+    bool seen, shown;
+    char node[64], token[13]; /* "": it is not good */
+    int64_t until_us;         /* wall */
+};
+
+struct http_conn { /* guarded by http.lock, but peer */
+    struct http_peer peer;
     struct http_conn *prev, *next;
     int fd;
     bool busy;        /* a request was read whole and is not completed */

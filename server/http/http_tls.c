@@ -191,13 +191,15 @@ int http_tls_reload(struct http_tls *t, struct merr *err)
     return 0;
 }
 
-void http_tls_options(const struct http_tls *t, struct MHD_OptionItem ret[HTTP_TLS_OPTIONS])
+void http_tls_options(const struct http_tls *t, const char *authority, struct MHD_OptionItem ret[HTTP_TLS_OPTIONS])
 {
     size_t n = 0;
 
     if (t) {
         ret[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_CERT_CALLBACK, 0, (void *)(intptr_t)give};
         ret[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)PRIORITIES};
+        if (authority)
+            ret[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_TRUST, 0, (void *)(intptr_t)authority};
     }
     ret[n] = (struct MHD_OptionItem){MHD_OPTION_END, 0, NULL};
 }

@@ -10,7 +10,7 @@
 
 #include "base/merr.h"
 
-#define HTTP_TLS_OPTIONS 3
+#define HTTP_TLS_OPTIONS 4
 
 struct http_tls;
 
@@ -21,7 +21,7 @@ void http_tls_free(struct http_tls *t); /* no connection is left */
 /* Read them again. On failure all stays as it was. Any thread. */
 int http_tls_reload(struct http_tls *t, struct merr *err);
 
-/* What libmicrohttpd is to be started with. */
-void http_tls_options(const struct http_tls *t, struct MHD_OptionItem ret[HTTP_TLS_OPTIONS]);
+/* What libmicrohttpd is to be started with. authority: clients are asked for a certificate of it; NULL: for none. */
+void http_tls_options(const struct http_tls *t, const char *authority, struct MHD_OptionItem ret[HTTP_TLS_OPTIONS]);
 
 #endif

@@ -58,8 +58,8 @@ LAYERS = {"worker/engine/comm": [
     ["classes", "job", "notes", "project", "strikes"], ["catalog", "node", "pace", "roster"], ["cluster"],
     ["links", "shares"], ["stragglers"], ["slots"], ["gpus"],
 ], "server/control": [
-    ["agent_rights", "audit_entry", "audit_file", "entry", "files", "moment", "queries", "readers", "sealing", "stalls",
-     "standby", "waiters"],
+    ["agent_rights", "audit_entry", "audit_file", "entry", "files", "moment", "node_ca", "queries",
+     "readers", "sealing", "stalls", "standby", "waiters"],
     ["auth"], ["table"], ["state"],
     ["admission", "audit", "ceilings", "events", "incidents", "offsets", "plans", "ports", "proofs", "quarantine",
      "records", "rendezvous", "retire", "rights", "round", "secrets", "storing"],

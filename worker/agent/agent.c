@@ -513,6 +513,7 @@ int64_t agent_tick(struct agent *a, int64_t now_us)
     if (witness_tick(a->witness, now_us, &next_us))
         reconcile(a);
     next_us = sooner(next_us, sooner(mirror_tick(a->mirror, now_us), make_calls(a, now_us)));
+    next_us = sooner(next_us, node_cert_tick(a->cert, now_us));
     return sooner(next_us, ranks_deadline(a->ranks));
 }
 

@@ -193,6 +193,8 @@ static int set_up(struct agent *a, const struct settings *o, const char *state, 
     if (r == 0)
         r = calls_new(&(struct calls_cfg){.url = o->server, .token_file = a->token_file, .ca_file = o->ca_file},
                       &a->calls, err);
+    if (r == 0 && !o->token_file)
+        r = node_cert_new(state, a->node, a->calls, &a->cert, err);
     if (r == 0)
         r = machine_new(&cfg, &a->machine, err);
     if (r == 0)
@@ -223,6 +225,7 @@ static int set_up(struct agent *a, const struct settings *o, const char *state, 
 static void tear_down(struct agent *a)
 {
     calls_free(a->calls); /* first: its calls point into the others */
+    node_cert_free(a->cert);
     mirror_free(a->mirror);
     ship_free(a->ship);
     ranks_free(a->ranks);

@@ -11,6 +11,7 @@
 #include "worker/agent/devices.h"
 #include "worker/agent/mirror.h"
 #include "worker/agent/nic.h"
+#include "worker/agent/node_cert.h"
 #include "worker/agent/proc.h"
 #include "worker/agent/ranks.h"
 #include "worker/agent/ship.h"
@@ -43,6 +44,7 @@ struct agent {
     struct ranks *ranks;
     struct ship *ship;
     struct calls *calls;
+    struct node_cert *cert; /* NULL: it shows none */
     struct mirror *mirror;
     struct witness *witness;
     int signal_fd;

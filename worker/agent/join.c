@@ -20,6 +20,7 @@
 #include "base/private.h"
 #include "base/try.h"
 #include "worker/agent/backoff.h"
+#include "worker/agent/node_cert.h"
 
 #define CALL_MS 30000
 #define LINE_MAX_BYTES 512
@@ -32,6 +33,7 @@ struct trade {
     int status; /* of the answer, or why there was none (calls.h) */
     char why[MERR_TEXT_MAX];
     char node[JOIN_NODE_MAX];
+    char *key, *certificate; /* of the node; certificate NULL: the server asks for none */
 };
 
 static void path_of(const struct join_cfg *cfg, const char *name, char ret[PATH_MAX])
@@ -105,9 +107,10 @@ static void take_end(void *arg, int status, const char *body, size_t len, const 
     t->status = status;
     (void)snprintf(t->why, sizeof(t->why), "%s", detail ? detail : why);
     if (status == 200 || status == 201) {
-        if (join_answer_read(doc, &answer, NULL) == 0)
+        if (join_answer_read(doc, &answer, NULL) == 0) {
             (void)snprintf(t->node, sizeof(t->node), "%s", answer.node);
-        else
+            t->certificate = answer.certificate ? strdup(answer.certificate) : NULL;
+        } else
             t->status = -EPROTO;
     }
 }
@@ -174,6 +177,8 @@ static int settle(const struct trade *t, const char *mark, struct merr *err)
 {
     char text[LINE_MAX_BYTES], path[PATH_MAX];
 
+    if (t->certificate)
+        TRY(node_cert_keep(t->cfg->state, t->key, t->certificate, err));
     (void)snprintf(text, sizeof(text), "%s\n", t->what.token);
     TRY(write_text(t->cfg, "token", text, err));
     (void)snprintf(text, sizeof(text), "%s %s\n", t->node, mark);
@@ -192,10 +197,16 @@ static int trade(const struct join_cfg *cfg, const char *mark, char ret_node[JOI
     TRY(calls_new(&(struct calls_cfg){.url = cfg->server, .ca_file = cfg->ca_file}, &t.calls, err));
     r = keep_token(&t, mark, err);
     if (r == 0)
+        r = node_cert_ask(&t.key, t.what.request, err);
+    if (r == 0)
         r = ask(&t, err);
     calls_free(t.calls);
     if (r == 0)
         r = settle(&t, mark, err);
+    if (t.key)
+        explicit_bzero(t.key, strlen(t.key));
+    free(t.key);
+    free(t.certificate);
     explicit_bzero(&t.what, sizeof(t.what));
     if (r < 0)
         return r;

@@ -2,7 +2,8 @@
  *
  * The agent makes the token itself and keeps it, mode 0600, before it sends it with the code; so whichever of the two
  * ends in between, the same code and the same token are sent again, and the server gives the same answer. In the state
- * folder: `joining`, a trade that is under way; `token`; `joined`, the node's name and which code that was.
+ * folder: `joining`, a trade that is under way; `token`; `joined`, the node's name and which code that was; a
+ * certificate (node_cert.h), where the server gives one.
  */
 #ifndef MUSTER_WORKER_AGENT_JOIN_H
 #define MUSTER_WORKER_AGENT_JOIN_H
