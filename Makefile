@@ -31,12 +31,13 @@ override LDFLAGS += -fsanitize=$(SANITIZE)
 endif
 
 # One static library a folder, four of worker/; each program is its main.c and the libraries of its floor and below.
-LIBRARIES := base compress scheduler checkpoint api cli flight snapshot engine agent helper server
+LIBRARIES := base compress scheduler checkpoint api program cli flight snapshot engine agent helper server
 src_base       := $(shell find base -name '*.c' 2>/dev/null)
 src_compress   := $(shell find compress -name '*.c' -not -path '*/cuda/*' 2>/dev/null) # mk/cuda.mk has the rest
 src_scheduler  := $(shell find scheduler -name '*.c' 2>/dev/null)
 src_checkpoint := $(shell find checkpoint -name '*.c' 2>/dev/null)
-src_api        := $(shell find api -name '*.c' -not -path 'api/cli/*' 2>/dev/null)
+src_api        := $(shell find api -name '*.c' -not -path 'api/cli/*' -not -path 'api/program/*' 2>/dev/null)
+src_program    := $(shell find api/program -name '*.c' 2>/dev/null)
 src_cli        := $(shell find api/cli -name '*.c' -not -name main.c 2>/dev/null)
 src_flight     := $(shell find worker/flight -name '*.c' 2>/dev/null)
 src_snapshot   := $(shell find worker/snapshot -name '*.c' 2>/dev/null)
@@ -50,6 +51,7 @@ floor_compress   := compress base
 floor_scheduler  := scheduler base
 floor_checkpoint := checkpoint compress base
 floor_api        := api scheduler base
+floor_program    := program # alone: mk/program.mk makes what other people's programs load
 floor_cli        := cli checkpoint compress api scheduler base
 floor_flight     := flight base
 floor_snapshot   := snapshot checkpoint compress base
@@ -103,8 +105,9 @@ $(BUILD)/tests/unit/$(1)/%: $(BUILD)/obj/tests/unit/$(1)/%.o $(call libs_of,$(2)
 	@echo "  ld  $$@"
 	@$(CC) $(CFLAGS) $(LDFLAGS) $$(LDFLAGS_$$(notdir $$@)) -o $$@ $$^ $(call external_of,$(2)) -lcmocka
 endef
-$(foreach f,$(filter-out cli flight snapshot engine agent helper,$(LIBRARIES)),$(eval $(call unit_rule,$(f),$(f))))
+$(foreach f,$(filter-out program cli flight snapshot engine agent helper,$(LIBRARIES)),$(eval $(call unit_rule,$(f),$(f))))
 $(eval $(call unit_rule,api/cli,cli))
+$(eval $(call unit_rule,api/program,program))
 $(foreach f,flight snapshot agent helper,$(eval $(call unit_rule,worker/$(f),$(f))))
 $(foreach f,$(filter-out flight snapshot agent helper,$(patsubst tests/unit/worker/%/,%,$(wildcard tests/unit/worker/*/))),\
 	$(eval $(call unit_rule,worker/$(f),engine)))

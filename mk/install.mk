@@ -10,8 +10,11 @@ install: all  ## install programs, man page, completion, units, docs (DESTDIR=, 
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(DOCDIR)/examples \
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions \
 		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d $(DESTDIR)$(UNITDIR) $(DESTDIR)/usr/lib/sysusers.d \
-		$(DESTDIR)/etc/muster $(DESTDIR)$(DOCDIR)/prometheus
+		$(DESTDIR)/etc/muster $(DESTDIR)$(DOCDIR)/prometheus $(DESTDIR)$(PREFIX)/lib/muster $(DESTDIR)$(PREFIX)/include
 	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin/
+	install -m 755 $(PROGRAM_LIBS) $(DESTDIR)$(PREFIX)/lib/muster/
+	ln -sf libmuster.so.1 $(DESTDIR)$(PREFIX)/lib/muster/libmuster.so
+	install -m 644 api/program/muster.h $(DESTDIR)$(PREFIX)/include/
 	$(BUILD)/bin/muster help --man > $(DESTDIR)$(PREFIX)/share/man/man1/muster.1
 	$(BUILD)/bin/muster completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/muster
 	$(BUILD)/bin/muster completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_muster
@@ -29,7 +32,7 @@ uninstall:  ## remove what install put there (state and /etc/muster stay)
 		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/muster.fish \
 		$(DESTDIR)$(UNITDIR)/musterd.service $(DESTDIR)$(UNITDIR)/muster-agent.service \
 		$(DESTDIR)/usr/lib/sysusers.d/muster.conf
-	rm -rf $(DESTDIR)$(DOCDIR)
+	rm -rf $(DESTDIR)$(DOCDIR) $(DESTDIR)$(PREFIX)/lib/muster $(DESTDIR)$(PREFIX)/include/muster.h
 
 .PHONY: quickstart
 quickstart: deps all  ## a cluster on this machine that trains a small GPT on real text

@@ -11,6 +11,7 @@ FLOORS = {
     "compress": ["base"],
     "scheduler": ["base"],
     "checkpoint": ["base", "compress"],
+    "api/program": [],
     "api/cli": ["base", "api", "checkpoint", "scheduler"],
     "api": ["base", "scheduler/plan", "scheduler/diagnose"],
     "worker": ["base", "compress", "scheduler/sequence", "scheduler/plan", "checkpoint", "api"],

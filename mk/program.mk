@@ -1,0 +1,24 @@
+# What other people's programs load: libmuster.so.1, of libc alone, in lib/muster beside the programs' bin. Its agent
+# tells commands where (MUSTER_LIB).
+
+PROGRAM_LIB := $(BUILD)/lib/muster
+PROGRAM_LIBS := $(PROGRAM_LIB)/libmuster.so.1
+program_o := $(patsubst %.c,$(BUILD)/obj/shared/%.o,$(src_program))
+# A sanitizer's runtime is not in the programs that load it.
+program_cflags = $(filter-out -fsanitize=% -fno-sanitize-recover=%,$(CFLAGS))
+
+all: $(PROGRAM_LIBS) $(PROGRAM_LIB)/libmuster.so
+
+$(BUILD)/obj/shared/%.o: %.c
+	@mkdir -p $(@D)
+	@echo "  cc  $< (shared)"
+	@$(CC) $(CPPFLAGS) $(program_cflags) -fPIC -fvisibility=hidden -MMD -MP -c $< -o $@
+
+$(PROGRAM_LIB)/libmuster.so.1: $(program_o) api/program/muster.map
+	@mkdir -p $(@D)
+	@echo "  ld  $@"
+	@$(CC) $(program_cflags) -pthread -shared -Wl,-soname,libmuster.so.1 -Wl,--version-script=api/program/muster.map \
+		-Wl,-z,defs -Wl,--as-needed -o $@ $(program_o)
+
+$(PROGRAM_LIB)/libmuster.so: $(PROGRAM_LIB)/libmuster.so.1
+	@ln -sf libmuster.so.1 $@
