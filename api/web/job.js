@@ -1,6 +1,7 @@
 /* job - one job: where it stands and why, its curves, ranks, log, events, checkpoints, and what can be done to it */
 import { follow, get, pages, post } from './api.js';
 import { chart } from './chart.js';
+import { diagnosisPanel } from './diagnosis.js';
 import { logPanel } from './log.js';
 import * as store from './store.js';
 import * as ui from './ui.js';
@@ -286,7 +287,7 @@ function curves(signal, spec) {
 }
 
 async function live(id, signal, parts) {
-    const { charts, events, checkpoints } = parts;
+    const { charts, events, checkpoints, diagnosis } = parts;
     let lastId = '';
     try {
         const past = await pages(`/v1/jobs/${id}/events?limit=500`, 'events', EVENTS_MAX, signal,
@@ -303,6 +304,7 @@ async function live(id, signal, parts) {
         ui.toast(ui.sentence(e.message), 'error');
     }
     checkpoints.update();
+    diagnosis.refresh();
     /* Points are not kept in the stream: each time it opens, what it missed is read. */
     const state = (open) => open && charts.load(id).catch((e) => e.name !== 'AbortError' && ui.toast(ui.sentence(e.message), 'error'));
     await follow(`/v1/jobs/${id}/events`, { signal, lastId, state, on(type, e) {
@@ -315,6 +317,8 @@ async function live(id, signal, parts) {
             charts.mark(e.data);
         else if (type === 'checkpoint')
             checkpoints.update();
+        else if (e.cause?.code === 'hang' || ['recovering', 'failed'].includes(e.to))
+            diagnosis.soon();
         store.refreshJob(id); /* the plan, too */
     } });
 }
@@ -324,15 +328,15 @@ function build(main, signal, job) {
     let now = job;
     const top = head(() => now), why = explainBox(id, signal), outcome = outcomeBox(), ranks = ranksPanel();
     const events = eventsPanel(), checkpoints = checkpointsPanel(id, signal), charts = curves(signal, job.spec);
-    const log = logPanel(id, signal);
+    const log = logPanel(id, signal), diagnosis = diagnosisPanel(id, signal);
     const train = job.kind === 'train';
-    main.replaceChildren(top.el, outcome.el, why.el, ...(train ? [charts.el] : []),
+    main.replaceChildren(top.el, outcome.el, why.el, diagnosis.el, ...(train ? [charts.el] : []),
         h('.job-grid', {}, log.el, h('.stack', {}, events.el, ...(train ? [checkpoints.el] : []), ranks.el)),
         h('details.panel.spec', {}, h('summary', {}, 'Specification'), h('pre', { tabindex: '0' }, JSON.stringify(job.spec, null, 2))));
 
     function update(fresh) {
         now = { ...fresh, spec: job.spec, plan: fresh.plan ?? now.plan }; /* lists leave both out */
-        for (const part of [top, why, outcome, ranks, log])
+        for (const part of [top, why, outcome, ranks, log, diagnosis])
             part.update(now);
     }
     update(job);
@@ -343,7 +347,7 @@ function build(main, signal, job) {
     }, signal);
     const tick = setInterval(() => top.update(now), 1000);
     signal.addEventListener('abort', () => clearInterval(tick), { once: true });
-    live(id, signal, { charts, events, checkpoints });
+    live(id, signal, { charts, events, checkpoints, diagnosis });
 }
 
 export function jobPage(main, signal, id) {

@@ -196,6 +196,21 @@ json_t *spool_incidents_list(const struct spool *s, uint64_t job)
     return json_pack("{s:o}", "incidents", list);
 }
 
+/* What a node told first stands: then its ranks were as they failed. */
+static void add_part_new(json_t *parts, json_t *part)
+{
+    const json_t *node = json_object_get(part, "node"), *other;
+    size_t i;
+
+    json_array_foreach (parts, i, other)
+        if (json_equal(json_object_get(other, "node"), node)) {
+            json_decref(part);
+            return;
+        }
+    if (part)
+        (void)json_array_append_new(parts, part);
+}
+
 json_t *spool_incidents_read(const struct spool *s, uint64_t job, int generation, int number)
 {
     struct id id = {generation, number};
@@ -205,7 +220,7 @@ json_t *spool_incidents_read(const struct spool *s, uint64_t job, int generation
     name_of(id, PARTS, name);
     text = doc ? read_all(s, job, name) : NULL;
     for (char *p = text; p && (nl = strchr(p, '\n')); p = nl + 1)
-        (void)json_array_append_new(parts, json_loadb(p, (size_t)(nl - p), 0, NULL));
+        add_part_new(parts, json_loadb(p, (size_t)(nl - p), 0, NULL));
     free(text);
     if (doc && json_object_set(doc, "parts", parts) < 0) {
         json_decref(doc);

@@ -1,5 +1,7 @@
 """The dashboard in a real browser against a real cluster: sign in, look, follow, cancel, all as a person would."""
+import os
 import shutil
+import signal
 import tempfile
 
 import pytest
@@ -364,3 +366,36 @@ def test_jobs_that_come_and_go_are_shown_without_reading_all_nodes_again(inside,
     inside.wait("all ended", lambda: [p.text for p in inside.find("tr .pill")].count("succeeded") == 10)
     seconds = (inside.run("return performance.now()") - before) / 1000
     assert inside.run(reads) <= 1 + seconds / 10, "no more than a look now and then"
+
+
+def test_a_rank_that_holds_up_the_others_is_marked_in_a_picture_of_the_groups_and_named_in_a_table(inside, cluster, corpus):
+    job = cluster.submit(specs.train(corpus, steps=100000, devices=4, tp=2, pp=2))["id"]
+    wait_for("enough steps to know the rank's pace", lambda: ((cluster.job(job)["progress"] or {}).get("step") or 0) > 20)
+    inside.open(f"/#/jobs/{job}")
+    inside.says("What does each rank do?")
+    inside.find("[data-action=look]")[0].click()
+    inside.says("No rank holds up the others for longer than it may.")
+    assert len(inside.find(".g-grid .g-rank")) == 4 and not inside.find(".g-grid .d-root")
+    os.kill(cluster.rank_pids(job)[2], signal.SIGSTOP)
+    inside.wait("the verdict is not shown", lambda: "its process has been stopped" in inside.find(".g-verdict")[0].text)
+    assert [r.text for r in inside.find(".g-grid .d-root")] == ["2"]
+    assert [r.text for r in inside.find(".g-grid .g-rank")] == ["0", "1", "2", "3"]
+    assert [r.text for r in inside.find(".g-grid .g-label")] == ["pp 0", "pp 1"]
+    first = inside.find(".g-panel tbody tr")[0].text
+    assert first.startswith("2 n1 pp 1") and "at fault" in first, first
+    assert "1 at fault" in inside.find(".g-legend")[0].text and "3 waiting" in inside.find(".g-legend")[0].text
+    inside.wait("what was seen of the rank", lambda: inside.find(".g-panel details summary"))
+    assert len(inside.find(".g-panel details summary")) == 1
+    inside.find(".g-panel details summary")[0].click()
+    inside.wait("its process", lambda: "T (stopped)" in inside.find(".g-panel details pre")[0].text)
+    inside.driver.set_window_size(390, 844)
+    assert inside.run("return document.documentElement.scrollWidth <= window.innerWidth")
+    for theme in ("light", "dark"):  # colours differ enough to be read
+        inside.run("document.documentElement.dataset.theme = arguments[0]", theme)
+        if folder := os.environ.get("MUSTER_TEST_PICTURES"):
+            for name, width in (("narrow", 390), ("wide", 1400)):
+                inside.driver.set_window_size(width, 1100)
+                inside.run("document.querySelector('.g-panel').scrollIntoView()")
+                inside.driver.save_screenshot(os.path.join(folder, f"diagnosis-{name}-{theme}.png"))
+    cluster.api("POST", f"/v1/jobs/{job}/cancel")
+    cluster.wait(job, "cancelled")

@@ -346,7 +346,7 @@ bool ranks_tick(struct ranks *r, int64_t now_us)
             changed |= tick_rank(r, run, &run->ranks[j], now_us);
             bad |= run->ranks[j].state == RANK_EXITED && bad_end(&run->ranks[j]);
         }
-        if (bad && !run->failed && r->failed)
+        if (bad && !run->failed && r->failed && run->order != ASSIGNMENT_STOP)
             r->failed(r->arg, run);
         if (bad && !run->failed)
             abort_mates(r, run, now_us);

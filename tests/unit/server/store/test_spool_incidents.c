@@ -94,6 +94,21 @@ static void a_verdict_that_comes_again_takes_the_place_of_the_first(void **state
     spool_memory_free(m);
 }
 
+static void what_a_node_tells_again_is_passed_over(void **state)
+{
+    struct spool s;
+    struct spool_memory *m = open_it(&s);
+    json_auto_t *doc = NULL;
+
+    (void)state;
+    put(&s, 1, "x");
+    assert_int_equal(add(&s, 1, 1, 1), 0);
+    assert_int_equal(add(&s, 1, 2, 2), 0);
+    doc = spool_incidents_read(&s, 7, 1, 1);
+    assert_int_equal(json_array_size(json_object_get(doc, "parts")), 1);
+    spool_memory_free(m);
+}
+
 static void a_rank_of_which_too_much_is_told_keeps_what_it_told_and_its_log(void **state)
 {
     struct spool s;
@@ -160,6 +175,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_newest_eight_of_a_job_are_kept),
         cmocka_unit_test(a_verdict_that_comes_again_takes_the_place_of_the_first),
+        cmocka_unit_test(what_a_node_tells_again_is_passed_over),
         cmocka_unit_test(a_rank_of_which_too_much_is_told_keeps_what_it_told_and_its_log),
         cmocka_unit_test(an_incident_grows_to_its_limit_and_no_further),
         cmocka_unit_test(what_a_full_disk_cut_off_is_passed_over),
