@@ -368,9 +368,10 @@ def test_jobs_that_come_and_go_are_shown_without_reading_all_nodes_again(inside,
     assert inside.run(reads) <= 1 + seconds / 10, "no more than a look now and then"
 
 
-def test_a_rank_that_holds_up_the_others_is_marked_in_a_picture_of_the_groups_and_named_in_a_table(inside, cluster, corpus):
+def test_a_rank_that_holds_up_the_others_is_marked_in_a_picture_and_named_in_a_table(inside, cluster, corpus):
     job = cluster.submit(specs.train(corpus, steps=100000, devices=4, tp=2, pp=2))["id"]
-    wait_for("enough steps to know the rank's pace", lambda: ((cluster.job(job)["progress"] or {}).get("step") or 0) > 20)
+    wait_for("enough steps to know the rank's pace",
+             lambda: ((cluster.job(job)["progress"] or {}).get("step") or 0) > 20)
     inside.open(f"/#/jobs/{job}")
     inside.says("What does each rank do?")
     inside.find("[data-action=look]")[0].click()
