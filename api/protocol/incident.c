@@ -15,7 +15,7 @@ static const struct wire_field verdict_fields[] = {
     {.name = "class",
      .kind = WIRE_TEXT,
      WIRE_AT(incident_verdict, class_),
-     .what = "`none`, `stopped`, `not-entered`, `phase`, `in-call`, `cycle`; of a failure: `failure`"},
+     .what = "`none`, `stopped`, `not-entered`, `phase`, `in-call`, `cycle`, `differs`; of a failure: `failure`"},
     {.name = "text", .kind = WIRE_TEXT, .flags = WIRE_CUT, WIRE_AT(incident_verdict, text), .what = "in one sentence"},
     {.name = "roots",
      .kind = WIRE_INTS,
@@ -169,15 +169,45 @@ static const char *group_name(const struct report_stall *s)
     return "";
 }
 
+struct order { /* of a rank, with its window */
+    struct order_list list;
+    uint32_t window[OPS_WINDOW];
+};
+
+/* A window that cannot be read says nothing. */
+static void take_order(const struct report_order *told, struct order *ret)
+{
+    size_t n = strlen(told->window) / 8;
+
+    ret->list.n = 0;
+    if (strspn(told->window, "0123456789abcdef") != 8 * n)
+        return;
+    for (size_t i = 0; i < n; i++) {
+        char word[9];
+
+        (void)snprintf(word, sizeof(word), "%.8s", told->window + 8 * i);
+        ret->window[i] = (uint32_t)strtoul(word, NULL, 16);
+    }
+    ret->list = (struct order_list){.role = (uint32_t)told->role,
+                                    .span = {(uint64_t)told->span, (uint64_t)told->span_before},
+                                    .ops = {(uint64_t)told->ops, (uint64_t)told->ops_before},
+                                    .odd = (uint64_t)told->odd,
+                                    .window = ret->window,
+                                    .n = n};
+}
+
 /* A rank as the judge takes it; group has room for all of its groups. */
-static void take_rank(const struct incident_rank *from, size_t n, struct hang_group *group, struct hang_rank *ret,
-                      struct words_rank *ret_of)
+static void take_rank(const struct incident_rank *from, size_t n, struct hang_group *group, struct order *order,
+                      struct hang_rank *ret, struct words_rank *ret_of)
 {
     const struct report_stall *s = &from->told.stall;
 
+    take_order(&s->order, order);
     for (size_t i = 0; i < s->n_groups; i++)
-        group[i] = (struct hang_group){
-            .key = (uint64_t)s->groups[i].key, .entered = (uint64_t)s->groups[i].entered, .size = s->groups[i].size};
+        group[i] = (struct hang_group){.key = (uint64_t)s->groups[i].key,
+                                       .entered = (uint64_t)s->groups[i].entered,
+                                       .size = s->groups[i].size,
+                                       .digest = (uint32_t)s->groups[i].digest};
     *ret_of = (struct words_rank){.node = from->node,
                                   .phase = from->told.phase,
                                   .op = s->op,
@@ -193,6 +223,9 @@ static void take_rank(const struct incident_rank *from, size_t n, struct hang_gr
                               .phase = words_phase(from->told.phase),
                               .idle_us = s->idle_us,
                               .gap_us = s->gap_us,
+                              .usual_us = s->usual_us,
+                              .allowed_us = s->allowed_us,
+                              .order = order->list.n > 0 ? &order->list : NULL,
                               .group = group,
                               .n_groups = s->n_groups};
 }
@@ -201,6 +234,7 @@ int incident_judge(const struct incident_rank *ranks, size_t n, struct hang_verd
 {
     struct hang_rank *hang = calloc(n + 1, sizeof(*hang));
     struct words_rank *of = calloc(n + 1, sizeof(*of));
+    struct order *order = malloc((n + 1) * sizeof(*order));
     struct hang_group *group;
     size_t groups = 0;
     int r = -ENOMEM;
@@ -208,10 +242,10 @@ int incident_judge(const struct incident_rank *ranks, size_t n, struct hang_verd
     for (size_t i = 0; i < n; i++)
         groups += ranks[i].told.stall.n_groups;
     group = calloc(groups + 1, sizeof(*group));
-    if (hang && of && group) {
+    if (hang && of && group && order) {
         groups = 0;
         for (size_t i = 0; i < n; i++) {
-            take_rank(&ranks[i], n, &group[groups], &hang[i], &of[i]);
+            take_rank(&ranks[i], n, &group[groups], &order[i], &hang[i], &of[i]);
             groups += hang[i].n_groups;
         }
         r = hang_judge(hang, n, ret);
@@ -221,6 +255,7 @@ int incident_judge(const struct incident_rank *ranks, size_t n, struct hang_verd
     free(hang);
     free(of);
     free(group);
+    free(order);
     return r;
 }
 

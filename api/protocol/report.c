@@ -52,6 +52,13 @@ static const struct wire_field group_fields[] = {
      .min = 0,
      .max = PLAN_RANKS_MAX,
      .what = "members; 0: not known"},
+    {.name = "digest",
+     .kind = WIRE_LONG,
+     .flags = WIRE_OMIT,
+     WIRE_AT(report_group, digest),
+     .min = 0,
+     .max = UINT32_MAX,
+     .what = "of the newest call: the same on all members that make the same"},
 };
 
 const struct wire_message report_group_message = {
@@ -61,6 +68,13 @@ const struct wire_message report_group_message = {
 };
 
 /* Of a rank that has shown no sign of life for a while; left out of one that goes on. */
+#define STALL_LONG(key, member, says) STALL_UP_TO(key, member, INT64_MAX, says)
+#define STALL_COUNT(key, member, says) STALL_UP_TO(key, member, INT32_MAX, says)
+#define STALL_UP_TO(key, member, most, says)                                                                           \
+    {                                                                                                                  \
+        .name = key, .kind = WIRE_LONG, .flags = WIRE_OMIT, WIRE_AT(report_rank, stall.member), .min = 0, .max = most, \
+        .what = says                                                                                                   \
+    }
 #define STALL_FIELDS                                                                                                   \
     {.name = "idle_us",                                                                                                \
      .kind = WIRE_LONG,                                                                                                \
@@ -76,6 +90,20 @@ const struct wire_message report_group_message = {
          .min = 0,                                                                                                     \
          .max = INT64_MAX,                                                                                             \
          .what = "its longest time between two signs of life of late; 0: not known"},                                  \
+        STALL_LONG("usual_us", usual_us, "the longest that its phase has taken of late; 0: not known"),                \
+        STALL_LONG("allowed_us", allowed_us, "that it has asked for in this phase; 0: nothing"),                       \
+        STALL_LONG("role", order.role, "ranks of the same make the same operations; 0: no other rank does"),           \
+        STALL_LONG("span", order.span, "its step's computation, or what comes before it"),                             \
+        STALL_COUNT("span_ops", order.ops, "operations that it has made in it"),                                       \
+        STALL_LONG("before", order.span_before, "the span before"),                                                    \
+        STALL_COUNT("before_ops", order.ops_before, "and its operations"),                                             \
+        STALL_COUNT("odd", order.odd,                                                                                  \
+                    "2 + the first operation that is another than a step before; 1: none; 0: not known"),              \
+        {.name = "window",                                                                                             \
+         .kind = WIRE_TEXT,                                                                                            \
+         .flags = WIRE_OMIT | WIRE_CUT,                                                                                \
+         WIRE_AT(report_rank, stall.order.window),                                                                     \
+         .what = "digests of its last operations, 8 hexadecimal digits each"},                                         \
         {.name = "stopped",                                                                                            \
          .kind = WIRE_BOOL,                                                                                            \
          .flags = WIRE_OMIT,                                                                                           \

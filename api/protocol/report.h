@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "api/protocol/exit.h"
+#include "base/ops.h"
 #include "api/protocol/protocol.h"
 #include "base/merr.h"
 
@@ -26,17 +27,28 @@ struct report_group { /* of a rank: those with whom it splits work */
     int64_t key;           /* the same for all members */
     int64_t entered, left; /* calls of all members */
     int size;              /* members; 0: not known */
+    int64_t digest;        /* of the newest (ops.h); 0: not known */
 };
 
-struct report_stall {  /* of a rank that has shown no sign of life for a while */
-    int64_t idle_us;   /* how long; 0: it goes on, and nothing else is told */
-    int64_t gap_us;    /* its longest time between two signs of late; 0: not known */
-    bool stopped;      /* its process is */
-    char op[16];       /* that it waits in; "": it waits for nobody */
-    int64_t key, call; /* of the operation: of its group, and its number */
-    int peer;          /* the rank whose message is waited for; -1: a call of all members */
+struct report_order { /* operations that ranks of its role make in the same order, in spans (flight_read.h) */
+    int64_t role;     /* 0: no other rank has it */
+    int64_t span, ops, span_before, ops_before;
+    int64_t odd; /* 2 + the first of the span that is another than a step ago; 1: none; 0: not known */
+    char window[8 * OPS_WINDOW + 1]; /* digests of the last, 8 hexadecimal digits each */
+};
+
+struct report_stall {   /* of a rank that has shown no sign of life for a while */
+    int64_t idle_us;    /* how long; 0: it goes on, and nothing else is told */
+    int64_t gap_us;     /* its longest time between two signs of late; 0: not known */
+    int64_t usual_us;   /* the longest that its phase has taken of late; 0: not known */
+    int64_t allowed_us; /* that it has asked for in this phase; 0: nothing */
+    bool stopped;       /* its process is */
+    char op[16];        /* that it waits in; "": it waits for nobody */
+    int64_t key, call;  /* of the operation: of its group, and its number */
+    int peer;           /* the rank whose message is waited for; -1: a call of all members */
     struct report_group *groups;
     size_t n_groups;
+    struct report_order order;
 };
 
 #define REPORT_STEPS_WINDOW 10 /* steps that are looked at together: all of them are told, or none */

@@ -4,11 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/try.h"
+
 #define S 1000000LL
 #define STARTS_US (600 * S) /* a state may be large and its disk slow */
 #define SAVES_US (600 * S)
 #define COMPUTES_LEAST_US (5 * S)
 #define EVALUATES_LEAST_US (30 * S)
+#define READS_MOST_US (300 * S)
+#define SAVES_LEAST_US (60 * S)
+#define ALLOWED_MOST_US (30 * 86400 * S)
 #define COMPUTES_MOST_US (120 * S)
 #define GAPS 5 /* times the longest normal gap; GAPS_LEAST where that is more than COMPUTES_MOST_US */
 #define GAPS_LEAST 3
@@ -17,6 +22,7 @@
 
 struct member {
     uint32_t rank;
+    uint32_t digest;
     uint64_t entered;
 };
 
@@ -56,7 +62,7 @@ static struct team *team_find(const struct walk *w, uint64_t key, uint32_t **ret
 static int index_groups(struct walk *w)
 {
     size_t all = 0, places = 16;
-    uint32_t at = 0;
+    uint32_t at = 0, *of, *next;
 
     for (size_t i = 0; i < w->n; i++)
         all += w->ranks[i].n_groups;
@@ -68,8 +74,11 @@ static int index_groups(struct walk *w)
     w->member = calloc(all + 1, sizeof(*w->member));
     w->stack = calloc(w->n + 1, sizeof(*w->stack));
     w->met = calloc(w->n + 1, sizeof(*w->met));
-    if (!w->slot || !w->team || !w->member || !w->stack || !w->met)
+    next = of = malloc((all + 1) * sizeof(*of)); /* the team of each group of each rank */
+    if (!w->slot || !w->team || !w->member || !w->stack || !w->met || !of) {
+        free(of);
         return -ENOMEM;
+    }
     for (size_t i = 0; i < w->n; i++)
         for (size_t k = 0; k < w->ranks[i].n_groups; k++) {
             uint32_t *slot;
@@ -81,17 +90,21 @@ static int index_groups(struct walk *w)
                 *slot = (uint32_t)w->teams;
             }
             t->n++;
+            *next++ = (uint32_t)(t - w->team);
         }
     for (size_t i = 0; i < w->teams; i++) {
         w->team[i].first = at;
         at += w->team[i].n;
     }
+    next = of;
     for (size_t i = 0; i < w->n; i++)
         for (size_t k = 0; k < w->ranks[i].n_groups; k++) {
-            struct team *t = team_find(w, w->ranks[i].group[k].key, NULL);
+            struct team *t = &w->team[*next++];
 
-            w->member[t->first + t->filled++] = (struct member){(uint32_t)i, w->ranks[i].group[k].entered};
+            w->member[t->first + t->filled++] =
+                (struct member){(uint32_t)i, w->ranks[i].group[k].digest, w->ranks[i].group[k].entered};
         }
+    free(of);
     return 0;
 }
 
@@ -191,7 +204,7 @@ static bool walk_from(struct walk *w, uint32_t rank, int64_t gap_us)
         uint32_t at = w->stack[--w->depth];
         const struct hang_rank *r = &w->ranks[at];
 
-        if (!r->told || r->idle_us < (r->stopped ? COMPUTES_LEAST_US : hang_deadline_us(r->phase, gap_us)))
+        if (!r->told || r->idle_us < (r->stopped ? COMPUTES_LEAST_US : hang_deadline_us(r, gap_us)))
             return false; /* who is stopped may be let go on at once */
         if (r->inside && !r->stopped) {
             if (r->peer < 0)
@@ -254,10 +267,22 @@ static int by_number(const void *a, const void *b)
     return *(const int *)a - *(const int *)b;
 }
 
-int64_t hang_deadline_us(enum hang_phase phase, int64_t gap_us)
+static int64_t within(int64_t us, int64_t least, int64_t most)
 {
+    return us < least ? least : us > most ? most : us;
+}
+
+int64_t hang_deadline_us(const struct hang_rank *r, int64_t gap_us)
+{
+    enum hang_phase phase = r->phase;
     int64_t least = phase == HANG_EVALUATES ? EVALUATES_LEAST_US : COMPUTES_LEAST_US, us;
 
+    if (r->allowed_us > 0) /* half as much again, since such words are guesses */
+        return r->allowed_us > ALLOWED_MOST_US ? ALLOWED_MOST_US : r->allowed_us + r->allowed_us / 2;
+    if (phase == HANG_SAVES && r->usual_us > 0)
+        return within(GAPS * within(r->usual_us, 1, SAVES_US), SAVES_LEAST_US, SAVES_US);
+    if (phase == HANG_READS && r->usual_us > 0)
+        return within(GAPS * within(r->usual_us, 1, READS_MOST_US), COMPUTES_LEAST_US, READS_MOST_US);
     if (phase == HANG_SAVES || phase == HANG_ENDS)
         return SAVES_US;
     if (phase == HANG_STARTS || gap_us <= 0)
@@ -271,39 +296,125 @@ int64_t hang_deadline_us(enum hang_phase phase, int64_t gap_us)
 
 const char *hang_class_name(enum hang_class class_)
 {
-    static const char *const name[HANG_CLASSES] = {"none", "stopped", "not-entered", "phase", "in-call", "cycle"};
+    static const char *const name[HANG_CLASSES] = {"none",    "stopped", "not-entered", "phase",
+                                                   "in-call", "cycle",   "differs"};
 
     return name[class_];
+}
+
+/* --- who called something else ------------------------------------------------------------------------ */
+
+/* Of members that are at the same call of their group, those that are few: true where there are any. */
+static bool find_odd_member(struct walk *w, const struct team *t, uint32_t *digest)
+{
+    struct hang_verdict *v = w->verdict;
+    uint64_t newest = 0;
+    uint32_t most = w->member[t->first].digest;
+    bool same = true;
+    size_t n = 0;
+
+    for (uint32_t i = 0; i < t->n; i++) {
+        newest = w->member[t->first + i].entered > newest ? w->member[t->first + i].entered : newest;
+        same = same && w->member[t->first + i].digest == most;
+    }
+    if (same)
+        return false;
+    for (uint32_t i = 0; i < t->n; i++)
+        if (w->member[t->first + i].entered == newest && w->member[t->first + i].digest)
+            digest[n++] = w->member[t->first + i].digest;
+    most = order_most(digest, n);
+    if (most == 0)
+        return false;
+    for (uint32_t i = 0; i < t->n; i++) {
+        const struct member *m = &w->member[t->first + i];
+
+        if (m->entered != newest || !m->digest || m->digest == most)
+            continue;
+        if (!v->odd.found)
+            v->roots = 0;
+        v->odd = (struct order_odd){.op = newest, .did = m->digest, .others = most, .found = true};
+        add_root(v, m->rank);
+    }
+    return v->odd.found;
+}
+
+static const struct order_list *list_of(const void *arg, size_t i)
+{
+    return ((const struct hang_rank *)arg)[i].order;
+}
+
+static int judge_order(struct walk *w)
+{
+    struct hang_verdict *v = w->verdict;
+    uint32_t *digest = malloc((w->n + 1) * sizeof(*digest));
+    int rank[HANG_ROOTS_MAX];
+    struct order_odd odd;
+    size_t n;
+
+    if (!digest)
+        return -ENOMEM;
+    for (size_t i = 0; i < w->teams && !v->odd.found; i++)
+        (void)(w->team[i].n > 2 && find_odd_member(w, &w->team[i], digest));
+    free(digest);
+    if (!v->odd.found && (n = order_find(list_of, w->ranks, w->n, rank, HANG_ROOTS_MAX, &odd)) > 0) {
+        v->odd = odd;
+        v->roots = n;
+        memcpy(v->root, rank, (n < HANG_ROOTS_MAX ? n : HANG_ROOTS_MAX) * sizeof(*rank));
+    }
+    if (v->odd.found) {
+        v->class_ = HANG_DIFFERS;
+        v->waiter = -1;
+    }
+    return 0;
+}
+
+/* The walk has met all ranks, and none of them goes on. */
+static int conclude(struct walk *w)
+{
+    struct hang_verdict *v = w->verdict;
+
+    if (v->class_ == HANG_NONE && w->full_key)
+        judge_full(w);
+    if (v->class_ == HANG_NONE && w->n > 0) {
+        v->class_ = HANG_CYCLE;
+        for (uint32_t i = 0; i < w->n; i++)
+            add_root(v, i);
+    }
+    if (v->class_ == HANG_CYCLE || v->class_ == HANG_IN_CALL)
+        TRY(judge_order(w));
+    if (v->waiter < 0 && v->roots > 0 && v->class_ != HANG_CYCLE)
+        v->waiter = waiter_for(w, v->root[0]);
+    qsort(v->root, v->roots < HANG_ROOTS_MAX ? v->roots : HANG_ROOTS_MAX, sizeof(v->root[0]), by_number);
+    return 0;
+}
+
+static int judge(struct walk *w)
+{
+    const struct hang_rank *ranks = w->ranks;
+    int64_t gap_us = 0;
+
+    TRY(index_groups(w));
+    for (size_t i = 0; i < w->n; i++) {
+        gap_us = ranks[i].gap_us > gap_us ? ranks[i].gap_us : gap_us;
+        w->verdict->waiting += ranks[i].told && ranks[i].inside && !ranks[i].stopped;
+    }
+    /* Every rank is walked from: a run hangs when all its ranks do, in the end. Those met before cost nothing. */
+    for (uint32_t i = 0; i < w->n; i++)
+        if (!w->met[i] && !walk_from(w, i, gap_us)) {
+            *w->verdict = (struct hang_verdict){.class_ = HANG_NONE, .waiter = -1};
+            return 0;
+        }
+    return conclude(w);
 }
 
 int hang_judge(const struct hang_rank *ranks, size_t n, struct hang_verdict *ret)
 {
     struct hang_verdict v = {.class_ = HANG_NONE, .waiter = -1};
     struct walk w = {.ranks = ranks, .n = n, .verdict = &v, .full_waiter = -1};
-    int64_t gap_us = 0;
-    bool still = true;
-    int r = index_groups(&w);
+    int r = judge(&w);
 
-    for (size_t i = 0; i < n; i++) {
-        gap_us = ranks[i].gap_us > gap_us ? ranks[i].gap_us : gap_us;
-        v.waiting += ranks[i].told && ranks[i].inside && !ranks[i].stopped;
-    }
-    /* Every rank is walked from: a run hangs when all its ranks do, in the end. Those met before cost nothing. */
-    for (uint32_t i = 0; r == 0 && still && i < n; i++)
-        if (!w.met[i])
-            still = walk_from(&w, i, gap_us);
-    if (r == 0 && still && v.class_ == HANG_NONE && w.full_key)
-        judge_full(&w);
-    if (r == 0 && still && v.class_ == HANG_NONE && n > 0) {
-        v.class_ = HANG_CYCLE;
-        for (uint32_t i = 0; i < n; i++)
-            add_root(&v, i);
-    }
-    if (v.waiter < 0 && v.roots > 0 && v.class_ != HANG_CYCLE)
-        v.waiter = waiter_for(&w, v.root[0]);
-    qsort(v.root, v.roots < HANG_ROOTS_MAX ? v.roots : HANG_ROOTS_MAX, sizeof(v.root[0]), by_number);
     if (r == 0)
-        *ret = still ? v : (struct hang_verdict){.class_ = HANG_NONE, .waiter = -1};
+        *ret = v;
     walk_clear(&w);
     return r;
 }

@@ -7,6 +7,9 @@
  * entered (nothing moves in it), or comes back to where it was (they wait for each other). Counts and durations on one
  * clock are all that is compared: no two nodes' clocks are.
  *
+ * Where ranks wait for each other, or in a call of which nothing moves, one of them may have called something else than
+ * the others (order.h): then that rank is named, with what it called.
+ *
  * Each call is followed once and each rank met once, so the walk takes time in proportion to ranks and their groups.
  * After "wait-for graph" of Mycroft (SOSP 2025) and the hang branch of CCL-D (PPoPP 2026), section 2.2.
  */
@@ -17,10 +20,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "scheduler/diagnose/order.h"
+
 #define HANG_ROOTS_MAX 8
 
 enum hang_phase {              /* of a rank; each has a deadline of its own */
                   HANG_STARTS, /* until it computes: it meets the others, loads its state */
+                  HANG_READS,  /* what it is to compute with */
                   HANG_COMPUTES,
                   HANG_EVALUATES,
                   HANG_SAVES,
@@ -31,6 +37,7 @@ struct hang_group {   /* of a rank */
     uint64_t key;     /* the same for all members */
     uint64_t entered; /* calls of all members */
     int size;         /* members; 0: not known */
+    uint32_t digest;  /* of the newest call: the same on all that make the same; 0: not known */
 };
 
 struct hang_rank {
@@ -44,8 +51,11 @@ struct hang_rank {
     enum hang_phase phase;
     int64_t idle_us;                /* since its last sign of life */
     int64_t gap_us;                 /* its longest time between two signs of late; 0: not known */
+    int64_t usual_us;               /* the longest that such a phase of it took of late; 0: not known */
+    int64_t allowed_us;             /* that it has asked for in this phase; 0: nothing */
     const struct hang_group *group; /* its groups */
     size_t n_groups;
+    const struct order_list *order; /* the operations that it has made; NULL: not known */
 };
 
 enum hang_class {
@@ -55,6 +65,7 @@ enum hang_class {
     HANG_PHASE,       /* the roots start, load, evaluate or save for too long (H4) */
     HANG_IN_CALL,     /* all have entered, and nothing moves (H3); the roots are those that are in the call */
     HANG_CYCLE,       /* the roots wait for each other: they called in different orders (H2) */
+    HANG_DIFFERS,     /* the roots have called something else than the others (H2) */
     HANG_CLASSES,
 };
 
@@ -64,16 +75,17 @@ struct hang_verdict {
     size_t roots;             /* of them all */
     size_t waiting;           /* ranks that wait in something */
     int waiter;               /* a rank that waits for the first root, or in the call; -1: none */
+    struct order_odd odd;     /* of HANG_DIFFERS */
 };
 
-/* How long a rank in this phase may show no sign of life, microseconds. gap_us is the longest that a rank of the run is
- * known to take between two signs; 0: none has done enough steps to tell. */
-int64_t hang_deadline_us(enum hang_phase phase, int64_t gap_us);
+/* How long this rank may show no sign of life in its phase, microseconds. gap_us is the longest that a rank of the run
+ * is known to take between two signs; 0: none has done enough steps to tell. */
+int64_t hang_deadline_us(const struct hang_rank *r, int64_t gap_us);
 
 /* Judge the ranks of a run; ranks[i] is rank i. Returns 0, or -ENOMEM. */
 int hang_judge(const struct hang_rank *ranks, size_t n, struct hang_verdict *ret);
 
-/* "stopped", "not-entered", "phase", "in-call", "cycle" */
+/* "stopped", "not-entered", "phase", "in-call", "cycle", "differs" */
 const char *hang_class_name(enum hang_class class_);
 
 #endif

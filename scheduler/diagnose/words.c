@@ -3,6 +3,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/ops.h"
+
 #define LISTED_RANKS 8
 
 static const struct phase {
@@ -12,7 +14,7 @@ static const struct phase {
     {"init", "its start", HANG_STARTS},
     {"rendezvous", "meeting the other ranks", HANG_STARTS},
     {"load", "loading its state", HANG_STARTS},
-    {"data", "the data loader", HANG_COMPUTES},
+    {"data", "the data loader", HANG_READS},
     {"forward", "the forward pass", HANG_COMPUTES},
     {"backward", "the backward pass", HANG_COMPUTES},
     {"reduce", "the reduction of gradients", HANG_COMPUTES},
@@ -132,6 +134,42 @@ static void add_not_entered(const struct hang_rank *ranks, const struct words_ra
     (void)buf_printf(out, " in %s for %.1f s", words_of_phase(of[v->root[0]].phase), (double)root->idle_us / 1e6);
 }
 
+static void add_call(uint32_t digest, struct buf *out)
+{
+    const char *group, *op = ops_of_digest(digest, &group);
+
+    if (digest) {
+        add_op(op, out);
+        (void)buf_printf(out, " of '%s'", group);
+    } else {
+        (void)buf_addstr(out, "left out");
+    }
+}
+
+/* Spans of steps are odd and begin with 1; of members of one group only the call's number is known. */
+static void add_odd(const struct order_odd *odd, struct buf *out)
+{
+    const char *group, *theirs;
+    bool same =
+        strcmp(ops_of_digest(odd->did, &group), ops_of_digest(odd->others, &theirs)) == 0 && strcmp(theirs, group) == 0;
+
+    if (odd->span > 0)
+        (void)buf_printf(out,
+                         " has called something else than its peers: operation %" PRIu64 " of step %" PRIu64 " is ",
+                         odd->op + 1, odd->span / 2);
+    else
+        (void)buf_printf(out, " has called something else than its peers: call %" PRIu64 " is ", odd->op);
+    add_call(odd->did, out);
+    if (odd->others && same)
+        (void)buf_addstr(out, " of another size, type or root than theirs");
+    else if (odd->others) {
+        (void)buf_addstr(out, ", theirs is ");
+        add_call(odd->others, out);
+    } else {
+        (void)buf_addstr(out, ", and was another in the step before");
+    }
+}
+
 void words_verdict(const struct hang_rank *ranks, const struct words_rank *of, size_t n, const struct hang_verdict *v,
                    struct buf *out)
 {
@@ -140,7 +178,7 @@ void words_verdict(const struct hang_rank *ranks, const struct words_rank *of, s
 
     if (v->class_ == HANG_NONE)
         return;
-    if (v->class_ == HANG_NOT_ENTERED) {
+    if (v->class_ == HANG_NOT_ENTERED || (v->class_ == HANG_PHASE && root->phase == HANG_READS && v->roots < n)) {
         add_not_entered(ranks, of, n, v, out);
         return;
     }
@@ -153,6 +191,8 @@ void words_verdict(const struct hang_rank *ranks, const struct words_rank *of, s
     case HANG_PHASE:
         (void)buf_printf(out, " has been in %s for %.1f s, longer than that may take",
                          words_of_phase(of[v->root[0]].phase), idle_s);
+        if (v->roots == n && n > 1)
+            (void)buf_printf(out, ", as have all %zu ranks: the storage that they share is suspected", n);
         add_waiter(ranks, of, v, out);
         break;
     case HANG_IN_CALL:
@@ -161,6 +201,9 @@ void words_verdict(const struct hang_rank *ranks, const struct words_rank *of, s
         (void)buf_printf(out, " for %.1f s, in which all its ranks are: a link or a device of rank%s ", idle_s,
                          v->roots == 1 ? "" : "s");
         add_roots(of, v, out);
+        break;
+    case HANG_DIFFERS:
+        add_odd(&v->odd, out);
         break;
     case HANG_CYCLE:
         (void)buf_addstr(out, ": ranks wait for each other in different operations, this one in ");

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/buf.h"
+#include "base/ops.h"
 #include "server/control/change.h"
 #include "server/control/events.h"
 #include "server/control/incidents.h"
@@ -16,7 +17,7 @@
 
 static json_t *evidence(const struct incident_rank *ranks, size_t n, const struct hang_verdict *v)
 {
-    json_t *list = json_array(), *roots = json_array();
+    json_t *list = json_array(), *roots = json_array(), *odd = NULL;
 
     for (size_t i = 0; i < v->roots && i < HANG_ROOTS_MAX; i++)
         (void)json_array_append_new(roots, json_integer(v->root[i]));
@@ -29,8 +30,16 @@ static json_t *evidence(const struct incident_rank *ranks, size_t n, const struc
                                                     (json_int_t)t->step, "op", t->stall.op, "call",
                                                     (json_int_t)t->stall.call, "peer", (json_int_t)t->stall.peer));
     }
-    return json_pack("{s:s, s:s, s:o, s:I, s:o}", "type", "hang", "class", hang_class_name(v->class_), "roots", roots,
-                     "waiting", (json_int_t)v->waiting, "ranks", list);
+    if (v->odd.found) {
+        const char *group, *theirs, *op = ops_of_digest(v->odd.did, &group);
+        const char *op_theirs = ops_of_digest(v->odd.others, &theirs);
+
+        odd =
+            json_pack("{s:I, s:I, s:s, s:s, s:s, s:s}", "step", (json_int_t)(v->odd.span / 2), "operation",
+                      (json_int_t)v->odd.op, "op", op, "group", group, "op_others", op_theirs, "group_others", theirs);
+    }
+    return json_pack("{s:s, s:s, s:o, s:I, s:o, s:o*}", "type", "hang", "class", hang_class_name(v->class_), "roots",
+                     roots, "waiting", (json_int_t)v->waiting, "ranks", list, "odd", odd);
 }
 
 /* --- judging ----------------------------------------------------------------------------------------- */
@@ -38,8 +47,9 @@ static json_t *evidence(const struct incident_rank *ranks, size_t n, const struc
 static enum act_class act_of(enum hang_class class_)
 {
     static const enum act_class of[HANG_CLASSES] = {
-        [HANG_NONE] = ACT_CRASH,  [HANG_STOPPED] = ACT_STOPPED, [HANG_NOT_ENTERED] = ACT_NOT_ENTERED,
-        [HANG_PHASE] = ACT_PHASE, [HANG_IN_CALL] = ACT_IN_CALL, [HANG_CYCLE] = ACT_DISORDER};
+        [HANG_NONE] = ACT_CRASH,      [HANG_STOPPED] = ACT_STOPPED, [HANG_NOT_ENTERED] = ACT_NOT_ENTERED,
+        [HANG_PHASE] = ACT_PHASE,     [HANG_IN_CALL] = ACT_IN_CALL, [HANG_CYCLE] = ACT_DISORDER,
+        [HANG_DIFFERS] = ACT_DISORDER};
 
     return of[class_];
 }

@@ -701,9 +701,25 @@ static void tell_groups(const struct flight *f, struct report_stall *ret)
         *to = (struct report_group){.key = (int64_t)(g[i].key & INT64_MAX),
                                     .entered = (int64_t)(g[i].entered & INT64_MAX),
                                     .left = (int64_t)(g[i].left & INT64_MAX),
-                                    .size = g[i].size >= 0 && g[i].size <= PLAN_RANKS_MAX ? g[i].size : 0};
+                                    .size = g[i].size >= 0 && g[i].size <= PLAN_RANKS_MAX ? g[i].size : 0,
+                                    .digest = g[i].digest};
         (void)snprintf(to->name, sizeof(to->name), "%s", g[i].name);
     }
+}
+
+static void tell_order(const struct flight *f, struct report_order *ret)
+{
+    struct flight_order_of o;
+
+    flight_read_order(f, &o);
+    *ret = (struct report_order){.role = o.role,
+                                 .span = (int64_t)(o.span[0] & INT64_MAX),
+                                 .ops = (int64_t)(o.ops[0] & INT32_MAX),
+                                 .span_before = (int64_t)(o.span[1] & INT64_MAX),
+                                 .ops_before = (int64_t)(o.ops[1] & INT32_MAX),
+                                 .odd = (int64_t)(o.odd & INT32_MAX)};
+    for (size_t i = 0; i < o.n; i++)
+        (void)snprintf(ret->window + 8 * i, 9, "%08x", o.window[i]);
 }
 
 /* A rank may write whatever it likes into its page: nothing of it is believed beyond its range. */
@@ -720,6 +736,7 @@ struct report_stall machine_rank_stall(const struct machine_rank *r, int64_t lea
         return (struct report_stall){.peer = -1};
     s.gap_us = flight_read_gap(r->flight);
     s.gap_us = s.gap_us < 0 ? 0 : s.gap_us;
+    s.usual_us = flight_read_usual(r->flight, &s.allowed_us);
     s.stopped = proc_stopped(r->child);
     if (flight_read_ops(r->flight, &op, 1) == 1 && op.leave_us == 0) {
         (void)snprintf(s.op, sizeof(s.op), "%s", flight_read_op_name(op.op));
@@ -728,6 +745,7 @@ struct report_stall machine_rank_stall(const struct machine_rank *r, int64_t lea
         s.peer = op.peer >= 0 && op.peer < PLAN_RANKS_MAX ? op.peer : -1;
     }
     tell_groups(r->flight, &s);
+    tell_order(r->flight, &s.order);
     return s;
 }
 

@@ -20,6 +20,7 @@
 #define FLIGHT_VERSION 5
 #define GAP_WARM_STEPS 3 /* of a run: their gaps are no measure of later ones */
 #define GAP_STEPS 100
+#define FADES 1024 /* of phases */
 
 static int handle_new(struct page *page, struct flight **ret, struct merr *err)
 {
@@ -29,7 +30,7 @@ static int handle_new(struct page *page, struct flight **ret, struct merr *err)
         (void)munmap(page, sizeof(*page));
         return merr_set(err, -ENOMEM, "no memory for a flight page's handle");
     }
-    *f = (struct flight){.page = page, .fd = -1, .first_step = UINT64_MAX};
+    *f = (struct flight){.page = page, .fd = -1, .first_step = UINT64_MAX, .step_ops_n = UINT64_MAX};
     *ret = f;
     return 0;
 }
@@ -164,6 +165,10 @@ void flight_close(struct flight *f)
 {
     int saved = errno;
 
+    if (f) {
+        free(f->step_ops[0]);
+        free(f->step_ops[1]);
+    }
     if (f && f->fd >= 0) {
         (void)close(f->fd);
         free(f->page);
@@ -237,12 +242,36 @@ static uint64_t phase_of(const struct flight *f)
     return atomic_load_explicit(&f->page->phase, memory_order_relaxed) & 255;
 }
 
+/* A phase is over that took so long. The longest is kept, and fades with each that was shorter. */
+static void learn_phase(struct flight *f, enum flight_phase phase, int64_t us)
+{
+    int kind = flight_timed_of(phase);
+    uint64_t step = atomic_load_explicit(&f->page->step, memory_order_relaxed), longest;
+
+    if (kind < 0 || (phase == FLIGHT_DATA && step < f->first_step + GAP_WARM_STEPS))
+        return;
+    longest = atomic_load_explicit(&f->page->usual_us[kind], memory_order_relaxed);
+    longest -= longest / FADES;
+    atomic_store_explicit(&f->page->usual_us[kind], (uint64_t)us > longest ? (uint64_t)us : longest,
+                          memory_order_relaxed);
+}
+
+void flight_allow(struct flight *f, int64_t us)
+{
+    atomic_store_explicit(&f->page->allowed_us, us > 0 ? (uint64_t)us : 0, memory_order_relaxed);
+}
+
 void flight_phase_set(struct flight *f, enum flight_phase phase, uint64_t step)
 {
+    uint64_t was = atomic_load_explicit(&f->page->phase, memory_order_relaxed);
+
     if (f->first_step == UINT64_MAX && computes(phase))
         f->first_step = step;
+    flight_order_phase(f, phase, step);
     atomic_store(&f->page->step, step);
+    atomic_store_explicit(&f->page->allowed_us, 0, memory_order_relaxed);
     atomic_store(&f->page->phase, (uint64_t)sign(f, computes(phase_of(f))) << 8 | (uint64_t)phase);
+    learn_phase(f, (enum flight_phase)(was & 255), f->sign_us - (int64_t)(was >> 8));
 }
 
 void flight_moved(struct flight *f)
@@ -312,9 +341,12 @@ void flight_enter(struct flight *f, const struct flight_call *call)
         atomic_store_explicit(&slot[k], word[k], memory_order_release);
     atomic_store(&slot[WORD_VERSION], o.version);
     if (group && call->peer < 0) {
+        atomic_store_explicit(&group[GROUP_DIGEST], call->digest, memory_order_relaxed);
         atomic_store_explicit(&group[GROUP_CALL], call->bytes << 8 | (call->op & 255), memory_order_relaxed);
         atomic_store_explicit(&group[GROUP_ENTERED], call->seq, memory_order_release);
     }
+    if (call->ordered)
+        flight_order_add(f, call->digest);
     f->inside = call->peer < 0 ? group : NULL;
     f->kind = kind_of(call->group);
     f->enter_us = o.enter_us;

@@ -20,6 +20,7 @@ enum flight_phase {
     FLIGHT_INIT,
     FLIGHT_RENDEZVOUS,
     FLIGHT_LOAD,
+    FLIGHT_DATA, /* waits for what it is to compute with */
     FLIGHT_FORWARD,
     FLIGHT_BACKWARD,
     FLIGHT_REDUCE,
@@ -49,6 +50,8 @@ struct flight_call {     /* an operation that a rank enters: a call of a group, 
     int size;            /* its members; 0: not told here */
     int peer;            /* the rank whose message is waited for; -1: a call of all members */
     uint32_t op;         /* enum comm_call */
+    uint32_t digest;     /* ops.h */
+    bool ordered;        /* ranks of the same role make it in the same order (flight_role_set) */
     uint64_t seq, bytes; /* seq: of calls, and of messages waited for, by themselves; from 1 */
 };
 
@@ -101,6 +104,10 @@ enum flight_order flight_order_get(const struct flight *f);
 bool flight_aborted(const struct flight *f); /* order is ABORT: cheap enough for every loop of a wait */
 void flight_saved(struct flight *f);         /* SAVE has been obeyed: back to GO */
 void flight_phase_set(struct flight *f, enum flight_phase phase, uint64_t step);
+/* Until the next phase: this one may take so long without a sign of life. */
+void flight_allow(struct flight *f, int64_t us);
+/* Ranks of the same role make the same ordered operations in each step; 0: no other rank does. */
+void flight_role_set(struct flight *f, uint32_t role);
 void flight_cause_set(struct flight *f, enum exit_cause cause); /* why it is about to end; also by who starts it */
 void flight_enter(struct flight *f, const struct flight_call *call);
 void flight_leave(struct flight *f);

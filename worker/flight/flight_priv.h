@@ -28,6 +28,7 @@ enum {
     GROUP_ENTERED, /* calls of all its members that the rank has entered */
     GROUP_LEFT,    /* and those that it has left */
     GROUP_CALL,    /* the newest: its op, and bytes times 256 */
+    GROUP_DIGEST,  /* and its digest */
     GROUP_WORDS = 8,
 };
 
@@ -40,6 +41,12 @@ struct page {
     _Atomic uint64_t entered;  /* operations ever entered */
     _Atomic uint64_t moved_us; /* when flight_moved was last called */
     _Atomic uint64_t gap_us;   /* the longest that the rank was between two signs of life in the last steps */
+    _Atomic uint64_t usual_us[FLIGHT_TIMED]; /* see flight_read_usual */
+    _Atomic uint64_t allowed_us;             /* by flight_allow, for the present phase */
+    struct {                                 /* ordered operations: see struct flight_order_of */
+        _Atomic uint64_t role, odd, span[2], ops[2], all;
+        _Atomic uint32_t window[OPS_WINDOW]; /* operation i of all stands in window[i % OPS_WINDOW] */
+    } order_of;
     _Atomic uint64_t group[FLIGHT_GROUPS][GROUP_WORDS];
     _Atomic uint64_t steps; /* ever told */
     _Atomic uint64_t ring[FLIGHT_RING][OP_WORDS];
@@ -53,11 +60,19 @@ struct flight {
     enum flight_kind kind;    /* of the group of the newest operation */
     int64_t enter_us;         /* when it was entered */
     uint64_t call_us[FLIGHT_KINDS];
-    int64_t sign_us;     /* the rank's last sign of life */
-    uint64_t first_step; /* that it computed; UINT64_MAX: none yet */
-    uint64_t window;     /* of GAP_STEPS steps: the number of the present one */
-    uint64_t gap_us[2];  /* the longest gap of the present window, and of the one before */
+    int64_t sign_us;       /* the rank's last sign of life */
+    uint64_t first_step;   /* that it computed; UINT64_MAX: none yet */
+    uint64_t window;       /* of GAP_STEPS steps: the number of the present one */
+    uint64_t gap_us[2];    /* the longest gap of the present window, and of the one before */
+    uint32_t *step_ops[2]; /* ordered operations of the present step, and of the one before */
+    uint64_t step_ops_n;   /* of the one before; UINT64_MAX: not known */
 };
+
+int flight_timed_of(enum flight_phase phase); /* -1: of none of them */
+
+/* order.c: the rank enters an ordered operation, or a phase. */
+void flight_order_add(struct flight *f, uint32_t digest);
+void flight_order_phase(struct flight *f, enum flight_phase phase, uint64_t step);
 
 /* Bring bytes of a copy up to date. What the file does not have any more stays as it was. */
 void flight_look(const struct flight *f, const volatile void *from, size_t bytes);

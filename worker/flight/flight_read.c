@@ -32,7 +32,7 @@ enum flight_phase flight_read_phase(const struct flight *f, int64_t *ret_since_u
 
 const char *flight_read_phase_name(enum flight_phase phase)
 {
-    static const char *const name[] = {"init",   "rendezvous", "load", "forward",    "backward",
+    static const char *const name[] = {"init",   "rendezvous", "load", "data",       "forward", "backward",
                                        "reduce", "update",     "eval", "checkpoint", "exit"};
 
     return (unsigned)phase < sizeof(name) / sizeof(name[0]) ? name[phase] : "unknown";
@@ -40,10 +40,7 @@ const char *flight_read_phase_name(enum flight_phase phase)
 
 const char *flight_read_op_name(uint32_t op)
 {
-    static const char *const name[] = {"none",      "all_reduce", "reduce_scatter", "all_gather", "all_to_all",
-                                       "broadcast", "barrier",    "send",           "recv"};
-
-    return op < sizeof(name) / sizeof(name[0]) ? name[op] : "unknown";
+    return ops_name(op);
 }
 
 int64_t flight_read_sign(const struct flight *f)
@@ -70,6 +67,22 @@ int64_t flight_read_gap(const struct flight *f)
     return (int64_t)atomic_load(&f->page->gap_us);
 }
 
+int flight_timed_of(enum flight_phase phase)
+{
+    return phase == FLIGHT_DATA         ? FLIGHT_TIMED_DATA
+           : phase == FLIGHT_CHECKPOINT ? FLIGHT_TIMED_SAVE
+           : phase == FLIGHT_EVAL       ? FLIGHT_TIMED_EVAL
+                                        : -1;
+}
+
+int64_t flight_read_usual(const struct flight *f, int64_t *ret_allowed_us)
+{
+    int kind = flight_timed_of(flight_read_phase(f, NULL));
+
+    *ret_allowed_us = (int64_t)(atomic_load(&f->page->allowed_us) & INT64_MAX);
+    return kind < 0 ? 0 : (int64_t)(atomic_load(&f->page->usual_us[kind]) & INT64_MAX);
+}
+
 int flight_read_groups(const struct flight *f, struct flight_group *groups, int n)
 {
     int got = 0;
@@ -93,6 +106,7 @@ int flight_read_groups(const struct flight *f, struct flight_group *groups, int 
         g->size = (int)atomic_load(&word[GROUP_SIZE]);
         g->op = (uint32_t)(call & 255);
         g->bytes = call >> 8;
+        g->digest = (uint32_t)atomic_load(&word[GROUP_DIGEST]);
         got++;
     }
     return got;

@@ -5,6 +5,7 @@
 #ifndef MUSTER_WORKER_FLIGHT_FLIGHT_READ_H
 #define MUSTER_WORKER_FLIGHT_FLIGHT_READ_H
 
+#include "base/ops.h"
 #include "worker/flight/flight.h"
 
 #define FLIGHT_RING 256   /* last operations kept */
@@ -27,6 +28,25 @@ struct flight_group {
     uint64_t entered, left; /* calls of all its members */
     uint32_t op;            /* of the newest, with its bytes */
     uint64_t bytes;
+    uint32_t digest; /* of the newest */
+};
+
+enum flight_timed { /* of phases whose length is known from earlier ones */
+                    FLIGHT_TIMED_DATA,
+                    FLIGHT_TIMED_SAVE,
+                    FLIGHT_TIMED_EVAL,
+                    FLIGHT_TIMED,
+};
+
+/* The ordered operations of a rank, in spans: those of a step's computation, and those between two. A span's number is
+ * the same on all ranks. */
+struct flight_order_of {
+    uint32_t role;
+    uint64_t span[2], ops[2]; /* the present span and the one before, and operations in each */
+    uint64_t
+        odd; /* of this step: 2 + the first operation that is another than in the step before; 1: none; 0: unknown */
+    uint32_t window[OPS_WINDOW]; /* digests of the last n, the newest last */
+    size_t n;
 };
 
 uint64_t flight_read_step(const struct flight *f);
@@ -42,6 +62,10 @@ int64_t flight_read_sign(const struct flight *f);
 /* The longest time between two such signs in steps of late, without that of waits for others, microseconds; 0: the rank
  * has not done enough steps to tell. */
 int64_t flight_read_gap(const struct flight *f);
+/* The longest that the rank's present phase has taken of late; 0: it has not been in it before, or in one in which
+ * flight_read_gap says how long. allowed: what flight_allow says of it; 0: nothing. */
+int64_t flight_read_usual(const struct flight *f, int64_t *ret_allowed_us);
+void flight_read_order(const struct flight *f, struct flight_order_of *ret);
 /* Copy the rank's groups, at most n. Returns how many. */
 int flight_read_groups(const struct flight *f, struct flight_group *groups, int n);
 

@@ -95,6 +95,8 @@ void *comm_shared_alloc(struct comm_world *w, size_t bytes);
  * flight ring. Costs no traffic. Freed with the world. */
 int comm_group_new(struct comm_world *w, const char *name, const int *ranks, int n, struct comm_group **ret,
                    struct merr *err);
+/* Ranks of the same role make its calls in the same order, and wait for its messages so: who does not is found. */
+void comm_group_order(struct comm_group *g, bool messages);
 int comm_group_size(const struct comm_group *g);
 int comm_group_index(const struct comm_group *g);
 int comm_group_nodes(const struct comm_group *g); /* that members are of */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ops.h"
 #include "base/buf.h"
 #include "base/hash.h"
 #include "base/try.h"
@@ -281,6 +282,12 @@ void comm_group_name_codec(struct comm_group *g, const char *name)
     (void)snprintf(g->travels, sizeof(g->travels), "%s", name);
 }
 
+void comm_group_order(struct comm_group *g, bool messages)
+{
+    g->ordered = true;
+    g->channel.ordered = messages;
+}
+
 int comm_group_size(const struct comm_group *g)
 {
     return g->n;
@@ -302,6 +309,7 @@ int group_begin(struct comm_group *g, enum comm_call op, unsigned type, unsigned
 {
     struct wait *w = g->wait;
     struct group_call *c;
+    uint64_t agree = (bytes << 8 ^ (type << 4 ^ extra)) * 0x9E3779B97F4A7C15ULL;
 
     if (w->failure.code)
         return w->failure.code;
@@ -311,7 +319,9 @@ int group_begin(struct comm_group *g, enum comm_call op, unsigned type, unsigned
                                                   .peer = -1,
                                                   .op = op,
                                                   .seq = ++g->seq,
-                                                  .bytes = bytes});
+                                                  .bytes = bytes,
+                                                  .digest = ops_digest(op, g->channel.name, agree),
+                                                  .ordered = g->ordered});
     c = &g->history[g->seq % GROUP_HISTORY];
     *c = (struct group_call){g->seq, bytes, (uint8_t)op, (uint8_t)type, (uint8_t)extra};
     g->busy = true;

@@ -50,8 +50,9 @@ struct comm_group {
     char travels[16]; /* what its values travel as, for people; "": as they are */
     uint64_t seq;
     int n, index;
-    bool near; /* all members can read each other's memory in place */
-    bool busy; /* inside history[seq % GROUP_HISTORY] */
+    bool near;    /* all members can read each other's memory in place */
+    bool ordered; /* ranks of the same role make its calls in the same order */
+    bool busy;    /* inside history[seq % GROUP_HISTORY] */
     struct group_call history[GROUP_HISTORY];
     struct comm_request **req; /* 12·n, for the calls */
     const void **src;          /* n */

@@ -37,6 +37,7 @@ struct message_channel {
     uint64_t id;
     uint64_t bytes_sent; /* of payloads */
     uint64_t waited;     /* messages waited for: numbers them in the flight ring */
+    bool ordered;        /* ranks of the same role wait for them in the same order */
 };
 
 struct comm_request {

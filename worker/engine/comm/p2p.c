@@ -2,6 +2,7 @@
 
 #include <errno.h>
 
+#include "base/ops.h"
 #include "base/clock.h"
 #include "worker/engine/comm/comm.h"
 #include "worker/engine/comm/direct.h"
@@ -77,13 +78,16 @@ static int wait_one(struct comm_request *req, struct merr *err)
 {
     struct message_channel *c = req->channel;
     struct wait *w = c->messages->wait;
+    uint32_t op = req->send ? COMM_CALL_SEND : COMM_CALL_RECV;
     int r;
 
     flight_enter(w->flight, &(struct flight_call){.group = c->name,
                                                   .key = c->id,
                                                   .peer = req->peer->rank,
-                                                  .op = req->send ? COMM_CALL_SEND : COMM_CALL_RECV,
+                                                  .op = op,
                                                   .seq = ++c->waited,
+                                                  .digest = ops_digest(op, c->name, req->bytes),
+                                                  .ordered = c->ordered,
                                                   .bytes = req->bytes});
     if (req->send && req->staged && !req->done && !w->failure.code)
         linger(w, req);

@@ -139,10 +139,12 @@ static int forward(struct pipe *p, const struct action *a, struct merr *err)
     struct tree *head = run->tree && is_last(p, a) ? &run->tree[PIPE_TREE_HEAD(p->cfg.chunks)] : NULL;
     float *grad = NULL;
 
-    flight_phase_set(p->cfg.flight, run->tree ? FLIGHT_FORWARD : FLIGHT_EVAL, run->step);
     if (a->stage == 0)
         TRY(settle_all(p, at, err));
+    if (run->tree)
+        flight_phase_set(p->cfg.flight, FLIGHT_DATA, run->step);
     TRY(run->load(run->arg, a->micro, a->stage == 0 || is_last(p, a), at->slot, err));
+    flight_phase_set(p->cfg.flight, run->tree ? FLIGHT_FORWARD : FLIGHT_EVAL, run->step);
     TRY(settle(p, at, GOT_F, err));
     if (head)
         TRY(leaf_of(p, head, a->micro, &grad, err));

@@ -87,7 +87,11 @@ int rank_plan(struct rank *rank, struct merr *err)
 static int group(struct rank *rank, const char *name, const int *ranks, int n, struct comm_group **ret,
                  struct merr *err)
 {
-    return n > 1 ? comm_group_new(rank->world, name, ranks, n, ret, err) : 0;
+    if (n == 1)
+        return 0;
+    TRY(comm_group_new(rank->world, name, ranks, n, ret, err));
+    comm_group_order(*ret, strcmp(name, "pp") == 0);
+    return 0;
 }
 
 static int open_groups(struct rank *rank, struct merr *err)
@@ -99,6 +103,8 @@ static int open_groups(struct rank *rank, struct merr *err)
     for (int i = 0; i < rank->run.world; i++)
         ranks[i] = i;
     r = comm_group_new(rank->world, "world", ranks, rank->run.world, &rank->all, err);
+    if (r == 0)
+        comm_group_order(rank->all, false);
     if (r == 0)
         r = group(rank, "tp", ranks, mesh_tp_ranks(rank->mesh, ranks), &rank->tp, err);
     if (r == 0)

@@ -243,7 +243,9 @@ static int take_step(struct step *step, struct step_result *r, struct merr *err)
 
     summary_begin(&step->summary);
     r->began_us = step->summary.began_us;
+    flight_phase_set(rank->flight, FLIGHT_DATA, shard->step);
     TRY(source_next(source, shard->step, err));
+    flight_phase_set(rank->flight, FLIGHT_FORWARD, shard->step);
     step->summary.data_us += clock_mono_us() - r->began_us;
     for (int i = 0; i < shard->trees; i++)
         tree_reset(&shard->tree[i]);

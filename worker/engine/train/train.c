@@ -92,6 +92,19 @@ static void wire(struct train *t)
     t->step.fault_rank = -1;
 }
 
+/* Ranks of one stage do the same in each step where their replicas have as many micro-batches: with documents, or
+ * codecs that replicas choose by themselves, only those of one replica do. */
+static uint32_t role_of(const struct train *t)
+{
+    const struct rank *rank = &t->rank;
+    const struct mesh *m = rank->mesh;
+    bool own = t->source.docs || rank_coded(rank->spec->compress.tp) || rank_coded(rank->spec->compress.pp) ||
+               rank_coded(rank->spec->compress.dp);
+    uint32_t leaves = (uint32_t)(t->source.leaf_end - t->source.leaf_begin);
+
+    return 1 + (uint32_t)m->pp_index + (uint32_t)m->pp * (own ? (uint32_t)m->dp_index : leaves);
+}
+
 /* What there is to do, before anything large is allocated and other ranks are met. */
 static int plan(struct train *t, struct merr *err)
 {
@@ -103,6 +116,7 @@ static int plan(struct train *t, struct merr *err)
     TRY(source_plan(&t->source, err));
     TRY(shard_plan(&t->shard, &t->rank, &t->source, err));
     TRY(step_init(&t->step, err));
+    flight_role_set(t->rank.flight, role_of(t));
     return shard_check_fit(&t->shard, err);
 }
 

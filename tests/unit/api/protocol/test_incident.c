@@ -71,7 +71,7 @@ static void a_verdict_is_one_sentence_that_a_person_understands(void **state)
         const struct one *odd;
         const char *class_, *says;
     } row[] = {
-        {&loads, "not-entered",
+        {&loads, "phase",
          "rank 5 on n3 has not entered all-reduce 412 of 'dp' at step 90 that 7 others wait in; it has been in the "
          "data "
          "loader for 8.2 s"},

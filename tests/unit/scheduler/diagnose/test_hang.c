@@ -54,6 +54,45 @@ static void whoever_stops_is_named(void **state)
     }
 }
 
+/* Of any layout, with any rank that leaves out a call, makes two in the wrong order or one of another size: that rank
+ * is named, the operation, and what the others called there. */
+static void whoever_calls_something_else_is_named(void **state)
+{
+    const char *told = getenv("MUSTER_SEED");
+    unsigned seed = told ? (unsigned)strtoul(told, NULL, 10) : (unsigned)time(NULL);
+    int did = 0;
+
+    (void)state;
+    print_message("MUSTER_SEED=%u\n", seed);
+    state_of_chance = seed;
+    while (did < RUNS) {
+        int tp = 1 << below(4), pp = 1 + below(4), dp = 1 + below(6);
+        enum program_fault fault = PROGRAM_SKIPS + below(3);
+        struct program p = {.tp = tp, .pp = pp, .dp = dp};
+        int victim = below(tp * pp * dp), stage = victim / tp % pp, op, ops = PROGRAM_MICRO * (PROGRAM_CALLS + 2) + 2;
+        long at = ops + below(3 * ops);
+        struct hang_verdict v;
+
+        p.ops = ops;
+        op = program_op(&p, stage, at);
+        if (tp * pp * dp == 1 || op < 0 || op == OP_RECV || op == OP_SEND || (op == OP_TENSOR && tp == 1) ||
+            (op == OP_DATA && dp == 1) || (fault == PROGRAM_SWAPS && op != OP_DATA))
+            continue; /* no fault at all */
+        did++;
+        program_fail(&p, tp, pp, dp, victim, fault, at);
+        v = judge(p.rank, (size_t)p.n);
+        if (v.class_ != HANG_DIFFERS || v.roots != 1 || v.root[0] != victim)
+            fail_msg("tp %d pp %d dp %d: rank %d has fault %d at operation %ld, but %s names %zu, the first %d", tp, pp,
+                     dp, victim, (int)fault, at, hang_class_name(v.class_), v.roots, v.root[0]);
+        assert_int_not_equal(v.odd.did, v.odd.others);
+        if (fault == PROGRAM_SIZE) /* also where it is one of two, neither of whom is most */
+            assert_int_equal(v.odd.did, PROGRAM_WRONG);
+        p.rank[below(p.n)].told = false;
+        assert_int_equal(judge(p.rank, (size_t)p.n).class_, HANG_NONE);
+        program_clear(&p);
+    }
+}
+
 static void two_who_stop_are_both_named(void **state)
 {
     struct program p;
@@ -167,26 +206,41 @@ static void each_phase_has_its_deadline(void **state)
 {
     static const struct {
         enum hang_phase phase;
-        int64_t gap_us, want_s;
+        int64_t gap_us, want_s, usual_us, allowed_s;
     } row[] = {
-        {HANG_STARTS, 0, 600},
-        {HANG_STARTS, 1000, 600},
-        {HANG_COMPUTES, 0, 600},
-        {HANG_COMPUTES, 1000, 5},
-        {HANG_COMPUTES, 1000000, 5},
-        {HANG_COMPUTES, 3000000, 15},
-        {HANG_COMPUTES, 23000000, 115},
-        {HANG_COMPUTES, 30000000, 120},
-        {HANG_COMPUTES, 90000000, 270},
-        {HANG_EVALUATES, 1000, 30},
-        {HANG_EVALUATES, 7000000, 35},
-        {HANG_SAVES, 1000, 600},
-        {HANG_ENDS, 0, 600},
+        {HANG_STARTS, 0, 600, 0, 0},
+        {HANG_STARTS, 1000, 600, 0, 0},
+        {HANG_COMPUTES, 0, 600, 0, 0},
+        {HANG_COMPUTES, 1000, 5, 0, 0},
+        {HANG_COMPUTES, 1000000, 5, 0, 0},
+        {HANG_COMPUTES, 3000000, 15, 0, 0},
+        {HANG_COMPUTES, 23000000, 115, 0, 0},
+        {HANG_COMPUTES, 30000000, 120, 0, 0},
+        {HANG_COMPUTES, 90000000, 270, 0, 0},
+        {HANG_EVALUATES, 1000, 30, 0, 0},
+        {HANG_EVALUATES, 7000000, 35, 0, 0},
+        {HANG_SAVES, 1000, 600, 0, 0},
+        {HANG_ENDS, 0, 600, 0, 0},
+        {HANG_SAVES, 1000, 60, 2000000, 0},
+        {HANG_SAVES, 1000, 100, 20000000, 0},
+        {HANG_SAVES, 1000, 600, 500000000, 0},
+        {HANG_READS, 1000, 5, 0, 0}, /* never yet: as it computes */
+        {HANG_READS, 1000, 5, 100, 0},
+        {HANG_READS, 1000, 15, 3000000, 0},
+        {HANG_READS, 1000, 300, 90000000, 0},
+        {HANG_READS, 0, 600, 0, 0},
+        {HANG_EVALUATES, 1000, 180, 0, 120}, /* what it asked for, and half as much again */
+        {HANG_COMPUTES, 1000, 90, 0, 60},
+        {HANG_SAVES, 1000, 1800, 1, 1200},
     };
 
     (void)state;
     for (size_t i = 0; i < COUNT(row); i++)
-        assert_int_equal(hang_deadline_us(row[i].phase, row[i].gap_us), row[i].want_s * 1000000);
+        assert_int_equal(hang_deadline_us(&(struct hang_rank){.phase = row[i].phase,
+                                                              .usual_us = row[i].usual_us,
+                                                              .allowed_us = row[i].allowed_s * 1000000},
+                                          row[i].gap_us),
+                         row[i].want_s * 1000000);
 }
 
 static void no_ranks_and_one_rank_are_judged_too(void **state)
@@ -223,6 +277,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whoever_stops_is_named),
+        cmocka_unit_test(whoever_calls_something_else_is_named),
         cmocka_unit_test(two_who_stop_are_both_named),
         cmocka_unit_test(a_call_that_all_are_in_is_told_with_its_members),
         cmocka_unit_test(a_message_that_both_ends_are_at_is_told_with_its_ends),

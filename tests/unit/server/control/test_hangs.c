@@ -141,6 +141,65 @@ static void what_was_told_long_ago_says_nothing(void **state)
     assert_int_equal(scene_entry(s, job)->job.state, JOB_RECOVERING);
 }
 
+/* Ranks of one role in step 45: the last called a barrier where the others reduced, and all wait for each other. */
+static json_t *order_json(int rank, const char *digest)
+{
+    json_t *o = rank_json(&(struct told){6000, false, "forward", "recv", 40, 40, (rank + 1) % 3}, rank, 0);
+    char window[32];
+
+    (void)snprintf(window, sizeof(window), "14000001%s", digest);
+    (void)json_object_update_new(
+        o, json_pack("{s:i, s:i, s:i, s:s}", "role", 1, "span", 91, "span_ops", 2, "window", window));
+    return o;
+}
+
+static void report_odd(struct scene *s, uint64_t job, const char *digest)
+{
+    for (int k = 0; k < 2; k++) {
+        json_t *run = scene_run_of(scene_entry(s, job), scene_entry(s, job)->job.generation, "n1", "running", 0);
+        json_t *ranks =
+            json_pack("[o, o, o]", order_json(0, "14000001"), order_json(1, "14000001"), order_json(2, digest));
+
+        for (size_t i = 0; i < 3; i++)
+            (void)json_object_set_new(json_array_get(ranks, i), "idle_us", json_integer(7000000 + k * 1000000));
+        (void)json_object_set_new(run, "ranks", ranks);
+        assert_int_equal(scene_report(s, "n1", json_pack("[o]", run), NULL).status, 200);
+    }
+}
+
+static void a_rank_that_calls_something_else_is_named_with_both_calls_and_tried_once_more(void **state)
+{
+    struct scene *s = *state;
+    uint64_t job = begin(s);
+    const json_t *outcome_of;
+
+    report_odd(s, job, "64000001");
+    assert_int_equal(scene_entry(s, job)->job.state, JOB_RECOVERING);
+    assert_string_equal(outcome(s, job), "rank 2 on n1 has called something else than its peers: operation 2 of step "
+                                         "45 is barrier of 'tp', theirs is all-reduce of 'tp'");
+    assert_int_equal(json_integer_value(json_object_get(scene_entry(s, job)->job.outcome, "rank")), 2);
+    assert_int_equal(scene_entry(s, job)->job.intent, JOB_GO_ON);
+    scene_report_all(s, job, "exited", 75);
+    scene_wait(s, 10);
+    scene_report_all(s, job, "running", 0);
+    report_odd(s, job, "14000002");
+    outcome_of = scene_entry(s, job)->job.outcome;
+    assert_int_equal(scene_entry(s, job)->job.intent, JOB_FAIL);
+    assert_string_equal(json_string_value(json_object_get(outcome_of, "class")), "user");
+    assert_non_null(strstr(outcome(s, job), "all-reduce of 'tp' of another size, type or root than theirs"));
+}
+
+static void a_window_that_is_none_says_nothing(void **state)
+{
+    static const char *const bad[] = {"zzzzzzzz", "1", "-1234567", "        "};
+    struct scene *s = *state;
+    uint64_t job = begin(s);
+
+    for (size_t i = 0; i < COUNT(bad) && scene_entry(s, job)->job.state == JOB_RUNNING; i++)
+        report_odd(s, job, bad[i]);
+    assert_non_null(strstr(outcome(s, job), "ranks wait for each other"));
+}
+
 static void a_run_that_is_told_to_end_is_not_judged(void **state)
 {
     const struct told hang[3] = {waits, behind, waits};
@@ -180,6 +239,8 @@ int main(void)
         cmocka_unit_test(each_kind_of_hang_is_told_in_its_words),
         TEST(a_run_of_which_a_rank_goes_on_or_may_still_do_so_is_left_alone),
         TEST(what_was_told_long_ago_says_nothing),
+        TEST(a_rank_that_calls_something_else_is_named_with_both_calls_and_tried_once_more),
+        TEST(a_window_that_is_none_says_nothing),
         TEST(a_run_that_is_told_to_end_is_not_judged),
         TEST(what_no_rank_could_say_is_passed_over),
     };

@@ -207,6 +207,89 @@ static void each_group_says_how_far_the_rank_is_in_it(void **state)
     flight_close(f);
 }
 
+static void call(struct flight *f, uint32_t digest, bool ordered)
+{
+    flight_enter(f, &(struct flight_call){
+                        .group = "tp", .key = 9, .size = 2, .peer = -1, .op = 1, .digest = digest, .ordered = ordered});
+    flight_leave(f);
+}
+
+static void the_order_of_operations_is_told_by_steps_and_where_one_departs_from_the_last(void **state)
+{
+    struct flight_order_of o;
+    struct flight_group g;
+    struct flight *f;
+
+    (void)state;
+    assert_int_equal(flight_private(&f, NULL), 0);
+    flight_role_set(f, 7);
+    for (uint64_t step = 3; step < 6; step++) {
+        flight_phase_set(f, FLIGHT_CHECKPOINT, step);
+        call(f, 50, step == 4); /* between steps some are made now and then */
+        flight_phase_set(f, FLIGHT_DATA, step);
+        for (uint32_t i = 0; i < 3; i++) {
+            flight_phase_set(f, i % 2 ? FLIGHT_BACKWARD : FLIGHT_FORWARD, step);
+            call(f, step == 5 && i == 2 ? 99 : 10 + i, true);
+            call(f, 1000, false);
+            flight_read_order(f, &o);
+            assert_int_equal(o.odd, step == 3 ? 0 : step == 5 && i == 2 ? 4 : 1);
+        }
+    }
+    assert_int_equal(o.role, 7);
+    assert_int_equal(o.span[0], 11);
+    assert_int_equal(o.span[1], 10);
+    assert_int_equal(o.ops[0], 3);
+    assert_int_equal(o.ops[1], 0);
+    assert_int_equal(o.n, 10);
+    assert_int_equal(o.window[9], 99);
+    assert_int_equal(o.window[8], 11);
+    assert_int_equal(o.window[3], 50);
+    assert_int_equal(flight_read_groups(f, &g, 1), 1);
+    assert_int_equal(g.digest, 1000);
+    for (uint32_t i = 0; i < 5000; i++) /* longer than a step is kept */
+        call(f, i, true);
+    flight_read_order(f, &o);
+    assert_int_equal(o.n, OPS_WINDOW);
+    assert_int_equal(o.window[0], 5000 - OPS_WINDOW);
+    assert_int_equal(o.ops[0], 5003);
+    flight_phase_set(f, FLIGHT_FORWARD, 6);
+    call(f, 1, true);
+    flight_read_order(f, &o);
+    assert_int_equal(o.odd, 0);
+    flight_close(f);
+}
+
+static void how_long_a_phase_may_take_is_told_by_its_history_or_by_the_rank(void **state)
+{
+    struct flight *f;
+    int64_t allowed, usual;
+
+    (void)state;
+    assert_int_equal(flight_private(&f, NULL), 0);
+    flight_phase_set(f, FLIGHT_FORWARD, 10);
+    flight_phase_set(f, FLIGHT_DATA, 10);
+    flight_phase_set(f, FLIGHT_FORWARD, 10);
+    flight_phase_set(f, FLIGHT_DATA, 13);
+    assert_int_equal(flight_read_usual(f, &allowed), 0); /* of its first steps nothing is learnt */
+    assert_int_equal(allowed, 0);
+    for (int64_t until = clock_mono_us() + 2000; clock_mono_us() < until;)
+        ;
+    flight_phase_set(f, FLIGHT_FORWARD, 13);
+    assert_int_equal(flight_read_usual(f, &allowed), 0); /* for this phase there are the gaps */
+    flight_phase_set(f, FLIGHT_DATA, 13);
+    usual = flight_read_usual(f, &allowed);
+    assert_true(usual >= 2000);
+    flight_phase_set(f, FLIGHT_DATA, 13);
+    assert_true(flight_read_usual(f, &allowed) <= usual && flight_read_usual(f, &allowed) >= usual - usual / 100);
+    flight_allow(f, 90000000);
+    (void)flight_read_usual(f, &allowed);
+    assert_int_equal(allowed, 90000000);
+    flight_phase_set(f, FLIGHT_CHECKPOINT, 13);
+    assert_int_equal(flight_read_usual(f, &allowed), 0);
+    assert_int_equal(allowed, 0);
+    flight_close(f);
+}
+
 static void signs_of_life_and_the_gaps_between_them_are_told(void **state)
 {
     struct flight *f;
@@ -377,6 +460,8 @@ int main(void)
         cmocka_unit_test(a_watcher_sees_what_the_rank_writes_and_outlives_a_page_that_is_cut_off),
         cmocka_unit_test(an_order_only_grows_and_only_save_is_taken_back),
         cmocka_unit_test(each_group_says_how_far_the_rank_is_in_it),
+        cmocka_unit_test(the_order_of_operations_is_told_by_steps_and_where_one_departs_from_the_last),
+        cmocka_unit_test(how_long_a_phase_may_take_is_told_by_its_history_or_by_the_rank),
         cmocka_unit_test(signs_of_life_and_the_gaps_between_them_are_told),
         cmocka_unit_test(the_ring_keeps_the_last_operations_newest_first),
         cmocka_unit_test(entries_read_while_they_are_written_are_whole),
