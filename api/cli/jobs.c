@@ -157,7 +157,7 @@ static void print_progress(const json_t *job)
             (void)printf(", %.0f tokens/s", cli_real(p, "tokens_per_s"));
         (void)printf("%s%s%s\n", runs ? ", " : "", eta, runs ? " left" : "");
     }
-    if (json_is_object(e))
+    if (json_is_number(json_object_get(e, "loss")))
         (void)printf("evaluation    loss %.4f at step %lld\n", cli_real(e, "loss"), cli_int(e, "step"));
 }
 

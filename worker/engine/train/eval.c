@@ -1,6 +1,7 @@
 #include "worker/engine/train/eval.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,8 +52,8 @@ static int count_unigram(struct eval *eval, struct merr *err)
 
 static json_t *event(const struct eval *eval, double loss, double tokens)
 {
-    json_t *e = json_pack("{s:s, s:I, s:f, s:I}", "type", "eval", "step", (json_int_t)eval->shard->step, "loss", loss,
-                          "tokens", (json_int_t)tokens);
+    json_t *e = json_pack("{s:s, s:I, s:o, s:I}", "type", "eval", "step", (json_int_t)eval->shard->step, "loss",
+                          isfinite(loss) ? json_real(loss) : json_null(), "tokens", (json_int_t)tokens);
 
     if (e && eval->unigram > 0)
         (void)json_object_set_new(e, "unigram", json_real(eval->unigram));
