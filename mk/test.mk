@@ -46,10 +46,10 @@ $(BUILD)/tests/fault/checkpoint_writer $(BUILD)/tests/fault/checkpoint_power: $(
 	@echo "  ld  $@"
 	@$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(call external_of,checkpoint)
 
-# What lets a test set the clock of a cluster.
-SET_CLOCK := $(BUILD)/tests/fault/set_clock.so
-test-programs: $(SET_CLOCK)
-$(SET_CLOCK): tests/fault/set_clock.c
+# What lets a test set the clock of a cluster, and slow a rank.
+PRELOADED := $(BUILD)/tests/fault/set_clock.so $(BUILD)/tests/fault/slow_rank.so
+test-programs: $(PRELOADED)
+$(PRELOADED): $(BUILD)/tests/fault/%.so: tests/fault/%.c
 	@mkdir -p $(@D)
 	@echo "  ld  $@"
 	@$(CC) $(CPPFLAGS) $(CFLAGS) -shared -fPIC -o $@ $<

@@ -133,11 +133,12 @@ int lag_new(const struct lag_place *places, size_t n, struct lag **ret)
          (l->role_at = calloc(n + 2, sizeof(*l->role_at))) && (l->by_replica = calloc(n + 1, sizeof(*l->by_replica))) &&
          (l->replica_at = calloc(n + 2, sizeof(*l->replica_at))) && (l->spread = calloc(n + 1, sizeof(*l->spread))) &&
          (l->past = calloc(n + 1, sizeof(*l->past))) && (l->role_hits = calloc(n + 1, sizeof(*l->role_hits))) &&
-         (l->role_told = calloc(n + 1, sizeof(*l->role_told))) && (l->x = calloc(n + 1, sizeof(*l->x))) &&
-         (l->excess = calloc(n + 1, sizeof(*l->excess))) && (l->scratch = calloc(n + 1, sizeof(*l->scratch))) &&
-         (l->factor = calloc(n + 1, sizeof(*l->factor)));
+         (l->role_told = calloc(n + 1, sizeof(*l->role_told))) && (l->excess = calloc(n + 1, sizeof(*l->excess))) &&
+         (l->scratch = calloc(n + 1, sizeof(*l->scratch))) && (l->sigmas = calloc(n + 1, sizeof(*l->sigmas)));
     for (int k = 0; k < LAG_KINDS && ok; k++)
         ok = (l->team[k] = calloc(n + 1, sizeof(*l->team[k])));
+    for (int m = 0; m < LAG_MEASURES && ok; m++)
+        ok = (l->more[m] = calloc(n + 1, sizeof(*l->more[m]))) && (l->hit[m] = calloc(n + 1, sizeof(*l->hit[m])));
     if (!ok) {
         lag_free(l);
         return -ENOMEM;
@@ -171,10 +172,13 @@ void lag_free(struct lag *l)
     free(l->past);
     free(l->role_hits);
     free(l->role_told);
-    free(l->x);
+    for (int m = 0; m < LAG_MEASURES; m++) {
+        free(l->more[m]);
+        free(l->hit[m]);
+    }
     free(l->excess);
     free(l->scratch);
-    free(l->factor);
+    free(l->sigmas);
     free(l);
 }
 
@@ -283,18 +287,12 @@ void lag_add(struct lag_verdict *v, const struct lag_finding *f)
     v->n += v->n < LAG_FOUND_MAX;
 }
 
-/* The share of a rank's time computing in which it had no processor, where its peers have one all the time. */
-static float withheld(struct lag *l, const struct window *w, uint32_t rank)
+/* The share of a rank's time computing in which it had no processor, and would have needed one. */
+float lag_withheld(const struct lag *l, uint32_t rank)
 {
-    const struct told *t = &w->told[rank];
-    size_t got = 0;
-    float peers;
+    float busy = l->more[LAG_BUSY][rank], cpu = l->more[LAG_CPU][rank];
 
-    for (size_t i = 0; i < l->n && got < SAMPLE; i++)
-        if (i != rank && w->told[i].sum.busy > 0)
-            l->scratch[got++] = w->told[i].sum.cpu / w->told[i].sum.busy;
-    peers = lag_median(l->scratch, got);
-    return got > 0 && peers >= 0.9f && t->sum.cpu < t->sum.busy ? 1 - t->sum.cpu / t->sum.busy : 0;
+    return !isnan(cpu) && !l->hit[LAG_CPU][rank] && cpu < busy / 2 ? 1 - expf(cpu - busy) : 0;
 }
 
 /* Waiting for data: what the others of all roles do not. Data is loaded by the first and the last stage, so others of
@@ -318,7 +316,7 @@ static float data_share(struct lag *l, const struct window *w, uint32_t rank)
 static void classify(struct lag *l, const struct window *w, struct lag_finding *f)
 {
     const struct lag_place *p = &l->place[f->rank];
-    float lost = withheld(l, w, f->rank), excess = 1 - expf(-l->excess[f->rank]);
+    float lost = lag_withheld(l, f->rank);
     bool link = false;
 
     lag_find_lateness(l, w, f);
@@ -329,7 +327,7 @@ static void classify(struct lag *l, const struct window *w, struct lag_finding *
         t->slow = t->slow || lag_twice(t->hits); /* this finding tells of it */
     }
     f->class_ = !link || f->p >= LATE ? LAG_COMPUTE : LAG_BOTH;
-    if (f->class_ == LAG_COMPUTE && lost > excess / 2) {
+    if (f->class_ == LAG_COMPUTE && lost > 0) {
         f->class_ = LAG_HOST;
         f->withheld = lost;
     }
@@ -345,19 +343,19 @@ static void judge_rank(struct lag *l, const struct window *w, uint32_t rank, str
                             .kind = LAG_KINDS,
                             .p = 1,
                             .factor = exp((double)l->excess[rank]),
-                            .sigmas = l->factor[rank],
+                            .sigmas = l->sigmas[rank],
                             .early = p->early_step};
     bool hit = l->excess[rank] > 0, stalls = data > (float)HOST_SHARE;
 
     p->hits = (uint8_t)(p->hits << 1 | hit);
     p->data_hits = (uint8_t)(p->data_hits << 1 | stalls);
     v->suspects += p->early_step > 0;
-    p->quiet = hit || stalls ? 0 : (uint8_t)(p->quiet + (p->quiet < 255));
+    p->quiet = hit || stalls || l->hit[LAG_CPU][rank] ? 0 : (uint8_t)(p->quiet + (p->quiet < 255));
     if (p->slow && p->quiet >= WELL_AGAIN) {
         p->slow = false;
         f.over = true;
         f.class_ = LAG_COMPUTE;
-        f.factor = exp((double)(isnan(l->x[rank]) ? 0 : l->x[rank]));
+        f.factor = exp((double)(isnan(l->more[LAG_BUSY][rank]) ? 0 : l->more[LAG_BUSY][rank]));
         lag_add(v, &f);
     } else if (!p->slow && hit && lag_twice(p->hits)) {
         p->slow = true;
@@ -430,8 +428,8 @@ static void judge(struct lag *l, struct window *w, struct lag_verdict *v)
     float *role = l->roles > 1 ? role_costs(l, w) : NULL;
 
     l->judged++;
-    lag_measure_groups(l, w);
     lag_compare(l, w);
+    lag_measure_groups(l, w);
     for (uint32_t i = 0; i < l->n; i++)
         if (w->told[i].n >= STEPS_LEAST)
             judge_rank(l, w, i, v);

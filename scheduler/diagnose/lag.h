@@ -28,10 +28,11 @@ struct lag_place { /* of a rank in its run; all numbers are below the number of 
     uint32_t team[LAG_KINDS]; /* the same for the members of a group; one with a single member is passed over */
 };
 
-struct lag_sample {              /* what a rank told of a step, microseconds */
-    float busy, data, cpu, wall; /* computing, waiting for data, of processors, all of it */
-    float work;                  /* tokens */
-    float call[LAG_KINDS];       /* in calls */
+struct lag_sample {         /* what a rank told of a step, microseconds */
+    float busy, data, wall; /* computing, waiting for data, all of it */
+    float cpu;              /* of processors, where they compute; 0: a GPU does */
+    float work;             /* tokens */
+    float call[LAG_KINDS];  /* in calls */
 };
 
 enum lag_class {

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #define LINK_SLOWER 1.5
+#define STARVED 0.1 /* of the time that it computes */
+#define LINK_SPREADS 5
 #define LINK_SHARE 0.02 /* of the step, that a link takes more */
 #define VOTE 0.6
 #define VOTE_AHEAD 0.3
@@ -24,6 +26,7 @@ static void measure_teams(struct lag *l, const struct window *w)
                     v[got++] = w->least[k][i * LAG_WINDOW + (size_t)at];
             t->least = got >= STEPS_LEAST ? lag_median_few(v, got) : -1;
             t->most = 0;
+            t->starved = false;
         }
         for (size_t i = 0; i < l->n; i++) {
             const struct told *t = &w->told[i];
@@ -32,6 +35,7 @@ static void measure_teams(struct lag *l, const struct window *w)
 
             if (of->members < 2 || t->n == 0)
                 continue;
+            of->starved = of->starved || lag_withheld(l, (uint32_t)i) > (float)STARVED;
             of->most = us > of->most ? us : of->most;
             of->wall = t->sum.wall / (float)t->n;
         }
@@ -48,12 +52,14 @@ static void judge_teams(struct lag *l)
 
             if (t->least < 0)
                 continue;
-            hit = t->windows >= PAST_LEAST && t->least > (float)LINK_SLOWER * t->usual &&
-                  t->least - t->usual > (float)LINK_SHARE * t->wall;
+            hit = t->windows >= PAST_LEAST && !t->starved && t->least > (float)LINK_SLOWER * t->usual &&
+                  t->least - t->usual > (float)LINK_SHARE * t->wall && t->least - t->usual > LINK_SPREADS * t->spread;
             t->hits = (uint8_t)(t->hits << 1 | hit);
-            if (!hit) {
+            if (!hit && !t->starved) {
                 float weight = t->windows < PAST_LEAST ? 1.0f / (float)(t->windows + 1) : (float)PAST_WEIGHT;
 
+                if (t->windows > 0)
+                    t->spread += weight * (1.2533f * fabsf(t->least - t->usual) - t->spread);
                 t->usual += weight * (t->least - t->usual);
                 t->windows++;
             }
@@ -96,7 +102,7 @@ void lag_measure_groups(struct lag *l, const struct window *w)
 /* The node that most groups whose calls are long have in common, and the others do not; UINT32_MAX: none. */
 static uint32_t vote(struct lag *l, int kind)
 {
-    float *slow = l->scratch, *all = l->factor, best = 0, next = 0;
+    float *slow = l->scratch, *all = l->sigmas, best = 0, next = 0;
     uint32_t node = UINT32_MAX;
 
     memset(slow, 0, l->n * sizeof(*slow));

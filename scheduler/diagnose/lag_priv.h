@@ -28,24 +28,33 @@ struct window {
     float *least[LAG_KINDS]; /* of each group, by step: the shortest that a member was in its calls; < 0: not told */
 };
 
+/* What a rank is compared by: time that it computes, and processor time where the processor computes. */
+enum lag_measure { LAG_BUSY, LAG_CPU, LAG_MEASURES };
+
+struct usual {        /* of one of few */
+    uint32_t windows; /* told so far */
+    float own, apart; /* ln cost; its deviation from the others */
+    float spread;     /* how much that varies */
+};
+
 struct past {                /* of a rank */
     uint8_t hits, data_hits; /* of the last windows, the newest lowest */
     uint8_t quiet;           /* windows without, of one that was found */
     bool slow;
     float early; /* rule C */
     uint64_t early_step;
-    uint32_t windows; /* of few: told so far */
-    float own, apart; /* of few: its usual ln cost; its usual deviation from the others */
-    float spread;     /* and how much that varies */
+    struct usual usual[LAG_MEASURES];
 };
 
 struct team {                /* of a kind */
     float least, most, wall; /* of the window, a step */
     uint32_t first, members; /* first: rank */
     float usual;             /* least, usually; 0: not known */
+    float spread;            /* how much that varies */
     uint32_t windows;
     uint8_t hits;
     bool slow;
+    bool starved; /* a member has no processor for its part of the calls */
 };
 
 struct lag {
@@ -66,17 +75,20 @@ struct lag {
     uint32_t judged;
     uint64_t next; /* windows before this one are judged */
     /* of the window that is judged */
-    float *x;      /* by rank: the median ln of its cost to its role's */
-    float *excess; /* by rank: beyond what is usual; 0: no hit */
-    float *scratch, *factor;
+    float *more[LAG_MEASURES]; /* by rank: ln of its cost to what it should be; NAN: not told */
+    bool *hit[LAG_MEASURES];   /* and whether that is no chance */
+    float *excess;             /* by rank: ln of its slowness; 0: no hit */
+    float *sigmas;
+    float *scratch;
 };
 
 float lag_median(float *v, size_t n);     /* v is reordered; 0: of none */
 float lag_median_few(float *v, size_t n); /* the same, cheaper where n is small; v is sorted */
 bool lag_twice(uint8_t hits);             /* in the last three windows */
+float lag_withheld(const struct lag *l, uint32_t rank);
 void lag_add(struct lag_verdict *v, const struct lag_finding *f);
 
-/* lag_ranks: x, excess and factor of all ranks in a window. Costs in it become ratios. */
+/* lag_ranks: more, hit, excess and sigmas of all ranks in a window. Costs in it become ratios. */
 void lag_compare(struct lag *l, struct window *w);
 
 /* lag_groups */

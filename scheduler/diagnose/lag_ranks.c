@@ -10,6 +10,7 @@
 #define SIGMA_LEAST 0.003
 #define SIGMA_FEW 0.02
 #define SLOWER 0.0296        /* ln 1.03 */
+#define SLOWER_CPU 0.0488    /* ln 1.05 */
 #define SLOWER_FEW 0.0953    /* ln 1.10 */
 #define SLOWER_ALWAYS 0.2231 /* ln 1.25: of few ranks, since their run began */
 #define EARLY_CAP 0.15       /* see rule C in early() */
@@ -50,7 +51,7 @@ static void early(struct lag *l, uint32_t rank, float x, uint64_t step)
         p->early_step = step;
 }
 
-/* Turn the costs of the ranks of a large role into ratios to what the role takes, and their median into x. */
+/* Turn the costs of the ranks of a large role into ratios to what the role takes, */
 static void compare_many(struct lag *l, struct window *w, const uint32_t *rank, size_t n)
 {
     for (int at = 0; at < LAG_WINDOW; at++) {
@@ -94,35 +95,49 @@ static void find_medians(struct lag *l, const struct window *w, const uint32_t *
             v[got++] = t->cost[at];
             early(l, rank[i], ln_near(t->cost[at]), w->number * LAG_WINDOW + (uint64_t)at);
         }
-        l->x[rank[i]] = got >= STEPS_LEAST ? logf(lag_median_few(v, got)) : NAN;
+        l->more[LAG_BUSY][rank[i]] = got >= STEPS_LEAST ? logf(lag_median_few(v, got)) : NAN;
     }
 }
 
-/* Rule W. */
-static float sigma_of(const struct lag *l, const uint32_t *rank, size_t n)
+/* By window: processor time for each unit of work, which other load on a host changes little. */
+static float processor_cost(const struct told *t)
+{
+    return t->n >= STEPS_LEAST && t->sum.cpu > 0 ? logf(t->sum.cpu / t->sum.work) : NAN;
+}
+
+/* The robust deviation of a value of the ranks, whose median goes to *ret_mid. */
+static float sigma_of(const struct lag *l, const float *value, const uint32_t *rank, size_t n, float *ret_mid)
 {
     size_t by = n > SAMPLE ? n / SAMPLE : 1, got = 0;
     float mid, sigma;
 
     for (size_t i = 0; i < n; i += by)
-        if (!isnan(l->x[rank[i]]))
-            l->scratch[got++] = l->x[rank[i]];
-    mid = lag_median(l->scratch, got);
+        if (!isnan(value[rank[i]]))
+            l->scratch[got++] = value[rank[i]];
+    mid = *ret_mid = lag_median(l->scratch, got);
     for (size_t i = 0; i < got; i++)
         l->scratch[i] = fabsf(l->scratch[i] - mid);
     sigma = 1.4826f * lag_median(l->scratch, got);
     return sigma > (float)SIGMA_LEAST ? sigma : (float)SIGMA_LEAST;
 }
 
-static void hit_many(struct lag *l, const uint32_t *rank, size_t n)
+/* Rule W. */
+static void hit_many(struct lag *l, const struct window *w, const uint32_t *rank, size_t n)
 {
-    float sigma = sigma_of(l, rank, n);
+    float mid, sigma = sigma_of(l, l->more[LAG_BUSY], rank, n, &mid);
 
     for (size_t i = 0; i < n; i++) {
-        float x = l->x[rank[i]];
+        float x = l->more[LAG_BUSY][rank[i]];
 
-        l->factor[rank[i]] = x / sigma;
-        l->excess[rank[i]] = !isnan(x) && x > (float)SLOWER && x > SIGMAS * sigma ? x : 0;
+        l->sigmas[rank[i]] = x / sigma;
+        l->hit[LAG_BUSY][rank[i]] = !isnan(x) && x > (float)SLOWER && x > SIGMAS * sigma;
+        l->more[LAG_CPU][rank[i]] = processor_cost(&w->told[rank[i]]);
+    }
+    sigma = sigma_of(l, l->more[LAG_CPU], rank, n, &mid);
+    for (size_t i = 0; i < n; i++) {
+        float x = l->more[LAG_CPU][rank[i]] -= mid;
+
+        l->hit[LAG_CPU][rank[i]] = !isnan(x) && x > (float)SLOWER_CPU && x > SIGMAS * sigma;
     }
 }
 
@@ -142,55 +157,55 @@ static float beside(struct lag *l, const float *value, const uint32_t *rank, siz
     return got > 0 ? lag_median(l->scratch, got) : NAN;
 }
 
-/* A rank's ln cost, by its own past where the others are of other roles. */
-static void cost_few(struct lag *l, const struct window *w, float *own)
+static float busy_cost(const struct told *t)
 {
-    for (size_t i = 0; i < l->n; i++) {
-        float v[LAG_WINDOW];
-        size_t got = 0;
+    float v[LAG_WINDOW];
+    size_t got = 0;
 
-        for (int at = 0; at < LAG_WINDOW; at++)
-            if (w->told[i].cost[at] > 0)
-                v[got++] = w->told[i].cost[at];
-        own[i] = got >= STEPS_LEAST ? logf(lag_median_few(v, got)) : NAN;
-    }
+    for (int at = 0; at < LAG_WINDOW; at++)
+        if (t->cost[at] > 0)
+            v[got++] = t->cost[at];
+    return got >= STEPS_LEAST ? logf(lag_median_few(v, got)) : NAN;
 }
 
-static void learn_few(struct past *p, float own, float apart)
+static void learn_few(struct usual *u, float own, float apart)
 {
-    float weight = p->windows < PAST_LEAST ? 1.0f / (float)(p->windows + 1) : (float)PAST_WEIGHT;
-    float off = fabsf(apart - p->apart);
+    float weight = u->windows < PAST_LEAST ? 1.0f / (float)(u->windows + 1) : (float)PAST_WEIGHT;
+    float off = fabsf(apart - u->apart);
 
-    p->own += weight * (own - p->own);
-    if (p->windows > 0)
-        p->spread += weight * (1.2533f * off - p->spread);
-    p->apart += weight * (apart - p->apart);
-    p->windows++;
+    u->own += weight * (own - u->own);
+    if (u->windows > 0)
+        u->spread += weight * (1.2533f * off - u->spread);
+    u->apart += weight * (apart - u->apart);
+    u->windows++;
 }
 
 /* Ranks of a role with few members: slower than they were, in comparison with the others, or much slower since the
  * beginning. own: of all ranks; change: by how much that is more than it was. */
-static void hit_few(struct lag *l, const float *own, const float *change, const uint32_t *rank, size_t n)
+static void hit_few(struct lag *l, enum lag_measure m, const float *own, const float *change, const uint32_t *rank,
+                    size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         uint32_t me = rank[i];
-        struct past *p = &l->past[me];
-        float sigma = p->spread > (float)SIGMA_FEW ? p->spread : (float)SIGMA_FEW;
+        struct usual *u = &l->past[me].usual[m];
+        float sigma = u->spread > (float)SIGMA_FEW ? u->spread : (float)SIGMA_FEW;
         float apart = n > 1 ? own[me] - beside(l, own, rank, n, me) : change[me] - beside(l, change, rank, n, me);
-        float more = apart - p->apart;
-        bool past = p->windows >= PAST_LEAST;
+        float more = apart - u->apart;
+        bool past = u->windows >= PAST_LEAST;
 
-        l->x[me] = NAN;
         if (isnan(apart))
             continue;
-        l->x[me] = n > 1 ? apart : more;
-        l->factor[me] = more / sigma;
-        if (past && more > (float)SLOWER_FEW && more > SIGMAS * sigma && change[me] > more / 2)
-            l->excess[me] = more;
-        else if (n > 1 && apart > (float)SLOWER_ALWAYS && apart > SIGMAS * sigma)
-            l->excess[me] = apart;
-        if (l->excess[me] == 0 || !past)
-            learn_few(p, own[me], apart);
+        if (past && more > (float)SLOWER_FEW && more > SIGMAS * sigma && change[me] > more / 2) {
+            l->hit[m][me] = true;
+        } else if (n > 1 && apart > (float)SLOWER_ALWAYS && apart > SIGMAS * sigma) {
+            l->hit[m][me] = true;
+            more = apart;
+        }
+        l->more[m][me] = more;
+        if (m == LAG_BUSY || l->hit[m][me])
+            l->sigmas[me] = more / sigma;
+        if (!l->hit[m][me] || !past)
+            learn_few(u, own[me], apart);
     }
 }
 
@@ -200,25 +215,45 @@ static int compare_few(struct lag *l, const struct window *w)
 
     if (!own)
         return -ENOMEM;
-    cost_few(l, w, own);
-    for (size_t i = 0; i < l->n; i++)
-        change[i] = l->past[i].windows > 0 ? own[i] - l->past[i].own : 0;
-    for (size_t k = 0; k < l->roles; k++) {
-        size_t n = l->role_at[k + 1] - l->role_at[k];
+    for (int m = 0; m < LAG_MEASURES; m++) {
+        for (size_t i = 0; i < l->n; i++) {
+            const struct usual *u = &l->past[i].usual[m];
 
-        if (n > 0 && n < FEW)
-            hit_few(l, own, change, l->by_role + l->role_at[k], n);
+            own[i] = m == LAG_BUSY ? busy_cost(&w->told[i]) : processor_cost(&w->told[i]);
+            change[i] = u->windows > 0 ? own[i] - u->own : 0;
+        }
+        for (size_t k = 0; k < l->roles; k++) {
+            size_t n = l->role_at[k + 1] - l->role_at[k];
+
+            if (n > 0 && n < FEW)
+                hit_few(l, (enum lag_measure)m, own, change, l->by_role + l->role_at[k], n);
+        }
     }
     free(own);
     return 0;
 }
 
+/* More processor time than the others need counts where the time that it computes is longer, too: the times of one
+ * step vary with what else the host does, and the rank may have used it while it waited. */
+static void settle(struct lag *l, uint32_t rank)
+{
+    float busy = l->more[LAG_BUSY][rank], cpu = l->more[LAG_CPU][rank];
+
+    l->excess[rank] = 0;
+    if (l->hit[LAG_BUSY][rank])
+        l->excess[rank] = busy;
+    else if (l->hit[LAG_CPU][rank] && busy > cpu / 2)
+        l->excess[rank] = cpu;
+}
+
 void lag_compare(struct lag *l, struct window *w)
 {
-    memset(l->excess, 0, l->n * sizeof(*l->excess));
-    memset(l->factor, 0, l->n * sizeof(*l->factor));
-    for (size_t i = 0; i < l->n; i++)
-        l->x[i] = NAN;
+    memset(l->sigmas, 0, l->n * sizeof(*l->sigmas));
+    for (int m = 0; m < LAG_MEASURES; m++) {
+        memset(l->hit[m], 0, l->n * sizeof(*l->hit[m]));
+        for (size_t i = 0; i < l->n; i++)
+            l->more[m][i] = NAN;
+    }
     (void)compare_few(l, w); /* without memory they are judged another time */
     for (size_t k = 0; k < l->roles; k++)
         if (l->role_at[k + 1] - l->role_at[k] >= FEW)
@@ -231,6 +266,8 @@ void lag_compare(struct lag *l, struct window *w)
         if (n < FEW)
             continue;
         find_medians(l, w, rank, n);
-        hit_many(l, rank, n);
+        hit_many(l, w, rank, n);
     }
+    for (uint32_t i = 0; i < l->n; i++)
+        settle(l, i);
 }

@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/log.h"
 #include "scheduler/diagnose/lag.h"
+#include "server/cluster/cluster.h"
 #include "server/cluster/shares.h"
 #include "server/control/events.h"
 #include "server/control/state.h"
@@ -81,17 +82,20 @@ static bool is_told_of(const struct entry *e)
            (int64_t)l->tp * l->cp * l->dp * l->pp == l->world;
 }
 
-void lags_take(struct entry *e, const struct report_rank *told)
+void lags_take(const struct cluster *cl, struct entry *e, const struct report_rank *told)
 {
+    const struct slot *slot;
+
     if (told->n_steps < REPORT_STEP_NUMBERS || !is_told_of(e))
         return;
     if (!e->run.lag && !(e->run.lag = lag_of(e)))
         return;
+    slot = cluster_slot(cl, &e->job.places[told->rank]);
     for (size_t i = 0; i + REPORT_STEP_NUMBERS <= told->n_steps; i += REPORT_STEP_NUMBERS) {
         const int *v = told->steps + i;
         struct lag_sample s = {.busy = (float)v[REPORT_STEP_BUSY],
                                .data = (float)v[REPORT_STEP_DATA],
-                               .cpu = (float)v[REPORT_STEP_CPU],
+                               .cpu = slot && strcmp(slot->kind, "cpu") == 0 ? (float)v[REPORT_STEP_CPU] : 0,
                                .wall = (float)v[REPORT_STEP_WALL],
                                .work = (float)v[REPORT_STEP_WORK],
                                .call = {[LAG_TP] = (float)v[REPORT_STEP_TP],

@@ -10,10 +10,11 @@
 #include "api/protocol/report.h"
 #include "server/control/entry.h"
 
+struct cluster;
 struct core;
 
 /* What a report says of a rank of the run; without memory nothing is known of it. */
-void lags_take(struct entry *e, const struct report_rank *told);
+void lags_take(const struct cluster *cl, struct entry *e, const struct report_rank *told);
 
 /* All that a report says of the run's ranks is taken in: judge what is complete. */
 void lags_look(struct core *c, struct entry *e);

@@ -40,8 +40,8 @@ struct first_fault { /* the rank of a report that failed first */
 };
 
 /* Take in one rank. A first cause is left in *f (the lowest exit that is no mere abort). */
-static void take_rank(struct entry *e, const struct node *n, const struct report_rank *told, int64_t now_us,
-                      struct first_fault *f)
+static void take_rank(const struct cluster *cl, struct entry *e, const struct node *n, const struct report_rank *told,
+                      int64_t now_us, struct first_fault *f)
 {
     static const enum rank_phase phase_of[REPORT_STATES] = {
         [REPORT_STARTING] = RANK_STARTING, [REPORT_RUNNING] = RANK_RUNNING, [REPORT_EXITED] = RANK_EXITED};
@@ -58,7 +58,7 @@ static void take_rank(struct entry *e, const struct node *n, const struct report
     if (told->step >= 0)
         r->step = (uint64_t)told->step;
     stalls_take(&e->run.stalls, e->job.n_places, told, now_us);
-    lags_take(e, told);
+    lags_take(cl, e, told);
     if (!ended)
         return;
     r->exit = exit_settle(told->exit, e->job.kind);
@@ -134,7 +134,7 @@ static void take_run(struct core *c, struct node *n, const struct report *r, con
         events_note(c, e->job.id, e->job.user, "note", e->job.generation, actor, "file-not-read", run->trouble, NULL);
     e->run.trouble = e->run.trouble || run->trouble[0];
     for (size_t k = 0; k < run->n_ranks; k++)
-        take_rank(e, n, &run->ranks[k], c->now.mono_us, &f);
+        take_rank(&c->cluster, e, n, &run->ranks[k], c->now.mono_us, &f);
     for (size_t k = 0; k < e->job.n_places; k++)
         here += strcmp(e->job.places[k].node, n->name) == 0 && e->run.ranks[k].phase != RANK_EXITED;
     if (here == 0)

@@ -1,0 +1,145 @@
+"""A rank that is slower than its peers is named, with what slows it, some steps after it became so; a run that trains,
+evaluates and saves on a busy host has no such verdict.
+
+MUSTER_TEST_LONG=1 takes all layouts, several times. Prints after how many steps verdicts came.
+"""
+import contextlib
+import os
+import random
+import signal
+import struct
+import threading
+
+import pytest
+
+from tests import specs
+from tests.cluster import BIN, Cluster, wait_for
+
+LIBRARY = os.path.join(os.path.dirname(BIN), "tests", "fault", "slow_rank.so")
+SEED = int(os.environ.get("MUSTER_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 30)
+LONG = bool(os.environ.get("MUSTER_TEST_LONG"))
+TIMES = 10 if LONG else 1
+LAYOUTS = [{"tp": 2, "pp": 1, "devices": 2}] + LONG * [
+    {"tp": 1, "pp": 1, "devices": 2}, {"tp": 1, "pp": 1, "devices": 4}, {"tp": 1, "pp": 2, "devices": 2},
+    {"tp": 2, "pp": 2, "devices": 4}]
+BEFORE = 80  # steps by which the run's pace is known
+WITHIN = 40  # 20 where the machine does nothing else
+MODEL = {"family": "gpt2", "layers": 4, "hidden": 128, "heads": 4, "context": 64, "vocab": 256}
+
+
+class SlowRank:
+    """Which rank's processor is slow, and by how many percent all that it computes takes longer."""
+
+    def __init__(self, folder):
+        self.path = os.path.join(folder, "slow")
+        self.set(-1, 0)
+        self.env = {"LD_PRELOAD": LIBRARY, "FAKE_SLOW_RANK": self.path}
+
+    def set(self, rank, percent):
+        with open(self.path, "r+b" if os.path.exists(self.path) else "wb") as f:
+            f.write(struct.pack("=ii", rank, percent))
+
+
+@contextlib.contextmanager
+def stopped_by_turns(pid, stopped_s, runs_s):
+    """The process is stopped and goes on by turns, as one that is given a share of a processor."""
+    done = threading.Event()
+
+    def turns():
+        while not done.wait(runs_s):
+            os.kill(pid, signal.SIGSTOP)
+            done.wait(stopped_s)
+            os.kill(pid, signal.SIGCONT)
+    thread = threading.Thread(target=turns)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    slow = SlowRank(str(tmp_path_factory.mktemp("slow")))
+    with Cluster(str(tmp_path_factory.mktemp("cluster")), slots=4, env=slow.env, server_args=["--round", "1"]) as c:
+        c.slow = slow
+        c.corpus = specs.write_corpus(str(tmp_path_factory.mktemp("corpus") / "corpus.txt"))
+        yield c
+
+
+def spec_of(cluster, **extra):
+    spec = specs.train(cluster.corpus, steps=100000, every_steps=0, **extra)
+    spec["train"]["model"] = dict(MODEL)
+    return spec
+
+
+def step_of(cluster, job):
+    return (cluster.job(job)["progress"] or {}).get("step") or 0
+
+
+def verdicts(cluster, job, code="slow"):
+    return [e for e in cluster.events(job) if e["cause"]["code"] == code and e["data"]["class"] != "stage"]
+
+
+def begin(cluster, **extra):
+    """A run that is held at step BEFORE."""
+    cluster.hold.at(BEFORE)
+    job = cluster.submit(spec_of(cluster, **extra))["id"]
+    wait_for("the hold", lambda: step_of(cluster, job) >= BEFORE - 1)
+    assert not verdicts(cluster, job)
+    return job
+
+
+def end(cluster, job):
+    cluster.slow.set(-1, 0)
+    cluster.api("POST", f"/v1/jobs/{job}/cancel")
+    cluster.wait(job, "cancelled")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda of: f"tp{of['tp']}pp{of['pp']}of{of['devices']}")
+def test_a_rank_that_computes_more_slowly_is_named_and_is_told_to_be_well_again(cluster, layout):
+    draw = random.Random(SEED)
+    print(f"MUSTER_SEED={SEED}")
+    for _ in range(TIMES):
+        victim = draw.randrange(layout["devices"])
+        job = begin(cluster, **layout)
+        cluster.slow.set(victim, 50)
+        cluster.hold.release()
+        verdict = wait_for("a verdict", lambda j=job: verdicts(cluster, j))[0]
+        after = verdict["data"]["first_step"] + 10 - BEFORE
+        print(f"{layout}: rank {victim} named after {after} steps, {verdict['data']['factor']:.2f} times as slow")
+        assert (verdict["data"]["class"], verdict["data"]["rank"]) == ("compute", victim), verdict
+        assert after <= WITHIN and verdict["data"]["factor"] > 1.2, verdict
+        text = verdict["cause"]["text"]
+        assert text.startswith(f"rank {victim} on n1 (device {verdict['data']['slot']}): computes ")
+        assert text in cluster.muster("show", job).stdout and text in cluster.muster("explain", job).stdout
+        assert not any("slow" in s for s in cluster.api("GET", "/v1/nodes")["nodes"][0]["slots"]), "nobody tested it"
+        cluster.slow.set(-1, 0)
+        wait_for("it to be well", lambda j=job: verdicts(cluster, j, "slow-over"))
+        assert "slow" not in cluster.job(job)
+        assert cluster.job(job)["generation"] == 1
+        end(cluster, job)
+
+
+def test_a_rank_whose_host_withholds_the_processor_is_told_from_one_that_computes_slowly(cluster):
+    for _ in range(TIMES):
+        job = begin(cluster, devices=2)
+        with stopped_by_turns(cluster.rank_pids(job)[1], 0.03, 0.02):
+            cluster.hold.release()
+            verdict = wait_for("a verdict", lambda j=job: verdicts(cluster, j))[0]
+        assert (verdict["data"]["class"], verdict["data"]["rank"]) == ("host", 1), verdict
+        assert verdict["data"]["withheld"] > 0.2 and "had no processor" in verdict["cause"]["text"]
+        end(cluster, job)
+
+
+def test_a_run_that_evaluates_and_saves_has_no_slow_rank(cluster):
+    steps = 1000 if LONG else 200
+    cluster.hold.release()
+    spec = spec_of(cluster, devices=4)
+    spec["train"]["eval"]["every_steps"] = 7
+    spec["checkpoint"]["every_steps"] = 25
+    job = cluster.submit(spec)["id"]
+    wait_for("many steps", lambda: step_of(cluster, job) > steps)
+    assert not verdicts(cluster, job)
+    end(cluster, job)
