@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "server/control/admission.h"
-#include "server/control/auth.h"
+#include "server/control/rights.h"
 #include "server/control/state.h"
 #include "server/http/call.h"
 #include "server/http/http_stream.h"
@@ -204,11 +204,12 @@ void events_log_new(struct core *c, uint64_t job, const char *user, int rank, js
     json_decref(piece);
 }
 
-static bool wants(const struct follower *f, const struct published *p)
+/* project: of its job, or NULL. */
+static bool wants(const struct follower *f, const struct published *p, const struct project *project)
 {
     if (f->done || f->logs != p->log || (p->change && !f->changes) || (f->job != 0 && f->job != p->job))
         return false;
-    return (!f->logs || f->rank < 0 || f->rank == p->rank) && auth_sees(&f->who, p->user);
+    return (!f->logs || f->rank < 0 || f->rank == p->rank) && rights_sees_event(&f->who, p->user, project);
 }
 
 /* Let go of the followers that are done. */
@@ -229,11 +230,12 @@ void events_publish(struct core *c)
 {
     for (size_t i = 0; i < c->events->n_out; i++) {
         struct published *p = &c->events->out[i];
+        const struct project *project = c->events->n ? rights_project_of(c, p->job) : NULL;
 
         for (size_t k = 0; p->text && k < c->events->n; k++) {
             struct follower *f = &c->events->v[k];
 
-            if (wants(f, p) && http_stream_event(f->stream, p->id, p->type, p->text) < 0)
+            if (wants(f, p, project) && http_stream_event(f->stream, p->id, p->type, p->text) < 0)
                 f->done = true;
         }
         if (p->last) /* logs may still come with later reports; the end of a job ends its followers all the same */

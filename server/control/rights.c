@@ -22,6 +22,18 @@ bool rights_sees(const struct core *c, const struct http_identity *who, const ch
     return auth_sees(who, user) || rights_manages(c, who, project);
 }
 
+const struct project *rights_project_of(const struct core *c, uint64_t job)
+{
+    const struct catalog_row *row = job ? catalog_find(&c->jobs.catalog, job) : NULL;
+
+    return row ? project_find(&c->cluster.projects, row->project->name) : NULL;
+}
+
+bool rights_sees_event(const struct http_identity *who, const char *user, const struct project *p)
+{
+    return auth_sees(who, user) || (who->role == ROLE_USER && p && project_role(p, who->user) == PROJECT_MANAGER);
+}
+
 bool rights_submits(const struct core *c, const struct http_identity *who, const char *project)
 {
     return who->role == ROLE_ADMIN || role_in(c, who, project) != PROJECT_STRANGER;

@@ -7,13 +7,21 @@
 #define MUSTER_SERVER_RIGHTS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "server/http/http_req.h"
 
 struct core;
+struct project;
 
 /* Whether the caller may see, and act as far as their role goes, on a job of this user in this project. */
 bool rights_sees(const struct core *c, const struct http_identity *who, const char *user, const char *project);
+
+/* The project of a job that may have ended; NULL: it is not known any more, or of none that was set up. Borrowed. */
+const struct project *rights_project_of(const struct core *c, uint64_t job);
+
+/* As rights_sees, of an event of such a job. */
+bool rights_sees_event(const struct http_identity *who, const char *user, const struct project *p);
 
 /* Whether a job of this user is their own, or they are an admin. */
 bool rights_owns(const struct http_identity *who, const char *user);

@@ -86,6 +86,19 @@ static uint64_t begin_of(const struct call *call, bool stream, const char *last)
     return (uint64_t)call_number(call, "cursor", 0);
 }
 
+/* The job's number is in the event, which is read for those alone who may see it by their project. */
+static bool may_see(const struct core *c, const struct http_identity *who, const struct store_row *row)
+{
+    json_auto_t *event = NULL;
+    const char *job;
+
+    if (auth_sees(who, row->name))
+        return true;
+    event = history_parse(row->text, row->id);
+    job = json_string_value(json_object_get(event, "job"));
+    return job && rights_sees_event(who, row->name, rights_project_of(c, job_id_parse(job)));
+}
+
 /* Events after an id that who may see, of at most `most` looked at, and some PAGE_BYTES, but one at least. New.
  * *ret_end: the id of the last one looked at when there may be more, else 0. */
 static json_t *all_events(struct core *c, const struct http_identity *who, uint64_t after, size_t most,
@@ -101,7 +114,7 @@ static json_t *all_events(struct core *c, const struct http_identity *who, uint6
         *ret_end = 0;
         (void)history_read_all(c->store, after, some, &rows, ret_end, NULL);
         for (size_t i = 0; i < rows.n && bytes < PAGE_BYTES; i++) {
-            json_t *event = auth_sees(who, rows.v[i].name) ? history_parse(rows.v[i].text, rows.v[i].id) : NULL;
+            json_t *event = may_see(c, who, &rows.v[i]) ? history_parse(rows.v[i].text, rows.v[i].id) : NULL;
 
             if (!event)
                 continue;

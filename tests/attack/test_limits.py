@@ -65,6 +65,25 @@ def stream(cluster, of):
                         headers={"Authorization": f"Bearer {of}", "Accept": "text/event-stream"})
 
 
+def test_a_manager_sees_the_events_of_the_projects_jobs_as_they_come_and_afterwards(cluster):
+    cluster.muster("project", "set", "seen", "--quota", "9", check=True)
+    cluster.muster("project", "member", "seen", "mara", "--role", "manager", check=True)
+    cluster.muster("project", "member", "seen", "abe", check=True)
+    mara, abe, carl = (token(cluster, name) for name in ("mara", "abe", "carl"))
+    with stream(cluster, mara) as manager, stream(cluster, abe) as owner, stream(cluster, carl) as other:
+        for project, of in (("seen", abe), ("default", carl)):
+            cluster.api("POST", "/v1/jobs", dict(specs.command("x"), project=project), token=of)
+        first = [next(json.loads(line[6:])["job"] for line in s.iter_lines(decode_unicode=True)
+                      if line.startswith("data: ")) for s in (manager, owner, other)]
+    assert first[0] == first[1] != first[2]
+    listed = [[e["job"] for e in cluster.api("GET", "/v1/events?limit=1000", token=of)["events"]]
+              for of in (mara, abe, carl)]
+    assert first[0] in listed[0] and first[2] not in listed[0]
+    assert first[0] in listed[1] and first[0] not in listed[2] and first[2] in listed[2]
+    for job in (first[0], first[2]):
+        cluster.action(job, "cancel")
+
+
 def test_the_streams_of_one_viewer_leave_room_for_an_admins(cluster):
     viewer = token(cluster, "spy", "viewer")
     held = [stream(cluster, viewer) for _ in range(6)]
