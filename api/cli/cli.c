@@ -73,12 +73,19 @@ long cli_number(const struct cli *c, const char *name, long otherwise)
     return row && c->given.text[at] ? (long)options_whole(row, c->given.text[at]) : otherwise;
 }
 
+static void say_wait(int wait_s)
+{
+    (void)fprintf(stderr, "muster: the server has had too many requests; trying again in %d s\n", wait_s);
+}
+
 int cli_connect(struct cli *c)
 {
     struct merr err;
     bool first = !c->client;
     int r = c->client ? 0 : client_new(c->server, c->token, c->state, &c->client, &err);
 
+    if (r == 0)
+        client_on_wait(c->client, say_wait);
     if (r == 0 && first && client_bares_token(c->client))
         (void)fprintf(stderr,
                       "muster: warning: the token goes to '%s' in the clear, for all on the way to read; use https\n",

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <curl/curl.h>
 #include <errno.h>
+#include <limits.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -46,6 +47,7 @@ struct calls {
     char *url[CALLS_SERVERS_MAX], *token, *token_file, *ca_file, *cert_file;
     size_t n_urls, current; /* current: the one that answered last */
     bool proxies;
+    int retry_after_s;
     struct under_way *first;
 };
 
@@ -393,11 +395,14 @@ static bool go_on(struct under_way *c, CURLcode result)
 
 static void finish(struct under_way *c, CURLcode result)
 {
+    curl_off_t after_s = 0;
     long status = 0;
 
     if (go_on(c, result))
         return;
     (void)curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &status);
+    (void)curl_easy_getinfo(c->easy, CURLINFO_RETRY_AFTER, &after_s);
+    c->owner->retry_after_s = after_s < INT_MAX ? (int)after_s : INT_MAX;
     if (result == CURLE_OK && status == 307) {
         c->done(c->arg, -EHOSTUNREACH, "", 0, c->why);
     } else if (result == CURLE_OK) {
@@ -426,6 +431,11 @@ static bool advance(struct calls *h)
         any = true;
     }
     return any;
+}
+
+int calls_retry_after_s(const struct calls *h)
+{
+    return h->retry_after_s;
 }
 
 void calls_wait(struct calls *h, const int *fds, int n, int64_t deadline_us)

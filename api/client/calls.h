@@ -70,6 +70,10 @@ int calls_begin(struct calls *h, const struct call *call, struct merr *err);
  * deadline_us. */
 void calls_wait(struct calls *h, const int *fds, int n, int64_t deadline_us);
 
+/* Of the call whose callback runs or ran last: the seconds after which its answer asked to come again; 0: it did
+ * not. */
+int calls_retry_after_s(const struct calls *h);
+
 /* Whether calls to one of these servers can be read on the way: it is another host than this one, and no https://. */
 bool calls_in_clear(const char *urls);
 

@@ -18,6 +18,7 @@
 #define CALL_MS 60000               /* one call, all told */
 #define RETRY_US 5000000            /* how long a call that may be repeated is repeated */
 #define RETRY_TAKE_OVER_US 30000000 /* where another server may take over */
+#define BUSY_S 30                   /* that a call waits in all since there are too many */
 #define QUIET_S 90                  /* a stream without a byte (not even a keep-alive) is lost */
 #define TICK_US 500000              /* how often whoever follows a stream is asked whether to go on */
 #define WHY_MAX 512
@@ -32,7 +33,8 @@ struct client {
     int status; /* of its answer, or why there was none (calls_done) */
     struct buf answer;
     char why[WHY_MAX];
-    json_t *problem; /* of the last answer that was no success, or NULL */
+    void (*on_wait)(int wait_s); /* may be NULL */
+    json_t *problem;             /* of the last answer that was no success, or NULL */
 };
 
 int client_state_dir(const char *given, char *ret, size_t size, struct merr *err)
@@ -149,6 +151,11 @@ int client_new(const char *server, const char *token, const char *state, struct 
     r = client_new_at(server, text, ret, err);
     free(text);
     return r;
+}
+
+void client_on_wait(struct client *c, void (*fn)(int wait_s))
+{
+    c->on_wait = fn;
 }
 
 void client_free(struct client *c)
@@ -269,6 +276,16 @@ static int refused(struct client *c, struct merr *err)
     return code;
 }
 
+/* The seconds after which a server that has had too many calls takes this one; 0: that is not why it refuses. What
+ * else is answered 429 will not be otherwise soon. */
+static int busy_s(const struct client *c)
+{
+    json_auto_t *doc = c->status == 429 ? json_loadb(buf_text(&c->answer), c->answer.len, 0, NULL) : NULL;
+    const char *type = json_string_value(json_object_get(doc, "type"));
+
+    return type && strcmp(type, "urn:muster:problem:too-many-requests") == 0 ? calls_retry_after_s(c->calls) : 0;
+}
+
 /* Send until there is an answer, whose status is the client's then. */
 static int send_call(struct client *c, const char *method, const char *path, const char *body, const char *key,
                      struct merr *err)
@@ -276,6 +293,7 @@ static int send_call(struct client *c, const char *method, const char *path, con
     int64_t deadline = clock_mono_us() + (strchr(c->url, ',') ? RETRY_TAKE_OVER_US : RETRY_US);
     bool again = strcmp(method, "GET") == 0 || key;
     char key_header[256];
+    int busy_left_s = BUSY_S, after_s;
     struct call call = {.method = method,
                         .path = path,
                         .body = body,
@@ -288,6 +306,14 @@ static int send_call(struct client *c, const char *method, const char *path, con
         TRY(begin(c, &call, err));
         while (!c->ended)
             calls_wait(c->calls, NULL, 0, clock_mono_us() + TICK_US);
+        after_s = busy_s(c);
+        if (after_s > 0 && after_s <= busy_left_s) { /* it was not taken: whatever it is, it may be made again */
+            busy_left_s -= after_s;
+            if (c->on_wait)
+                c->on_wait(after_s);
+            (void)poll(NULL, 0, after_s * 1000);
+            continue;
+        }
         again = again && clock_mono_us() < deadline;
         if ((c->status > 0 && c->status != 503) || is_lasting(c->status) || !again)
             break;

@@ -31,8 +31,12 @@ bool client_bares_token(const struct client *c);
 /* Forget the token: for addresses that want none. */
 int client_new_at(const char *url, const char *token, struct client **ret, struct merr *err);
 
+/* fn is told before a call waits since the server has had too many of this token or address (429 with Retry-After). */
+void client_on_wait(struct client *c, void (*fn)(int wait_s));
+
 /* One call. body (borrowed, may be NULL) is sent as JSON. key is the Idempotency-Key (may be NULL). GET, and calls
- * with a key, are tried again for a few seconds when the server cannot be reached. *ret_doc (may be NULL) is new;
+ * with a key, are tried again for a few seconds when the server cannot be reached. Each is made again when the server
+ * has had too many and says after how many seconds to come, for half a minute in all. *ret_doc (may be NULL) is new;
  * JSON null when the answer has no body. */
 int client_call(struct client *c, const char *method, const char *path, const json_t *body, const char *key,
                 json_t **ret_doc, struct merr *err);
