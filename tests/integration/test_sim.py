@@ -34,6 +34,12 @@ def test_hostile_agents_and_users_reach_nothing_of_others():
     assert all(int(n) > 1000 for n in re.findall(r"hostile calls, (\d+) refused", out)), out
 
 
+def test_each_rank_that_stands_still_is_named_and_no_other():
+    out = run("--faults", "rank-hang", "--hostile", "0", "--seed", "4", "--trace")
+    assert "all held" in out, out[-2000:]
+    assert len(re.findall(r"rank \d+ of j\d+-g\d+ is found to stand still", out)) >= 5
+
+
 def test_a_seed_replays_to_the_byte():
     def told(seed):
         out = run("--seed", seed, "--trace", "--over", "120", "--jobs", "30")

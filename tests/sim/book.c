@@ -99,6 +99,14 @@ void book_end(struct book *b, uint64_t job, uint64_t generation, int rank, const
                                   .signal = how->signal};
 }
 
+void book_hang(struct book *b, uint64_t job, uint64_t generation, int rank)
+{
+    size_t at = place(b, job, generation, rank);
+
+    if (b->used[at])
+        b->v[at].hung = true;
+}
+
 void book_lose_files(struct book *b, uint64_t job, uint64_t generation, int rank)
 {
     size_t at = place(b, job, generation, rank);

@@ -20,6 +20,7 @@ struct run_seen { /* of a job, while it is live */
     uint64_t began_turn;
     int64_t began_us;
     enum job_intent intent;
+    bool hung;               /* the server has said so */
     struct rank_seen *ranks; /* owned; NULL: none is live */
     size_t n;
 };
@@ -131,6 +132,22 @@ static void check_start(struct check_runs *k, const struct core *c, const struct
     }
 }
 
+/* The server says that a rank holds up the others. */
+static void check_hang(struct check_runs *k, const struct entry *e, const struct run_seen *s)
+{
+    json_int_t rank = json_integer_value(json_object_get(e->job.outcome, "rank"));
+    const struct book_rank *b = book_find(k->book, e->job.id, s->generation, (int)rank);
+
+    for (size_t i = 0; i < s->n; i++) /* whose agents may say what they like */
+        if (strncmp(s->ranks[i].node, HOSTILE_NODE, strlen(HOSTILE_NODE)) == 0)
+            return;
+    if (!b || !b->hung)
+        world_broken(k->w, "rank %lld of j%" PRIu64 "-g%u is said to hold up the others, and never stood still",
+                     (long long)rank, e->job.id, s->generation);
+    world_note(k->w, "rank %lld of j%" PRIu64 "-g%u is found to stand still", (long long)rank, e->job.id,
+               s->generation);
+}
+
 void check_runs_calm(struct check_runs *k)
 {
     if (k->calm_us == INT64_MAX)
@@ -173,6 +190,9 @@ static void see_job(struct check_runs *k, const struct core *c, uint64_t job)
     for (size_t i = 0; i < s->n; i++)
         s->ranks[i].heard = s->ranks[i].heard || is_told(&e->run.ranks[i]);
     check_start(k, c, e, s);
+    if (e->run.hung && !s->hung)
+        check_hang(k, e, s);
+    s->hung = e->run.hung;
 }
 
 void check_runs_turn(struct check_runs *k, const struct core *c)

@@ -2,7 +2,8 @@
  *
  * The server may be wrong about a node that it has lost or that has another agent since: such runs are left out. Else
  * no rank that it has heard of is alive once the run is over; and a run that nobody was to stop ends by its ranks, so
- * each of them has run. Once all is put right an agent hears of a run at once.
+ * each of them has run. Once all is put right an agent hears of a run at once. A rank that the server says holds up
+ * the others stood still.
  */
 #ifndef MUSTER_TESTS_SIM_CHECK_RUNS_H
 #define MUSTER_TESTS_SIM_CHECK_RUNS_H

@@ -342,9 +342,32 @@ bool machine_rank_progress(const struct machine_rank *r, uint64_t *ret_step, enu
 
 struct report_stall machine_rank_stall(const struct machine_rank *r, int64_t least_us)
 {
-    (void)r;
-    (void)least_us;
-    return (struct report_stall){.peer = -1}; /* simulated ranks do not hang yet */
+    const struct sim_rank *s = rank_of(r);
+    const struct world_train *t = s && s->life.alive ? s->train : NULL;
+    struct report_stall told = {.peer = -1};
+    bool waits;
+
+    if (!t || !t->resumed || t->over)
+        return told;
+    told.idle_us = world_now_us(r->machine->m->w) - t->moved_us;
+    if (told.idle_us < least_us)
+        return (struct report_stall){.peer = -1};
+    waits = !s->hung;
+    told.gap_us = t->step_us;
+    told.stopped = s->hung && s->pid % 2 == 0; /* one that is not has not entered */
+    told.groups = must(calloc(1, sizeof(*told.groups)));
+    told.n_groups = 1;
+    told.groups[0] = (struct report_group){.name = "world",
+                                           .key = (int64_t)(t->job << 16 | t->generation),
+                                           .entered = (int64_t)t->step + waits,
+                                           .left = (int64_t)t->step,
+                                           .size = t->world};
+    if (waits) {
+        (void)snprintf(told.op, sizeof(told.op), "all_reduce");
+        told.key = told.groups[0].key;
+        told.call = told.groups[0].entered;
+    }
+    return told;
 }
 
 int *machine_rank_steps(struct machine_rank *r, size_t *ret_n)

@@ -283,6 +283,7 @@ static void train_steps(void *arg)
                  "\"generation\":%" PRIu64 ",\"ranks\":%d}\n",
                  t->step - 1, (long long)(t->step_us / 1000), t->generation, t->world);
     }
+    t->moved_us = world_now_us(w);
     for (int i = 0; i < t->world; i++) {
         t->ranks[i]->step = t->step;
         t->ranks[i]->phase = FLIGHT_FORWARD;
@@ -555,15 +556,17 @@ void machines_hang_rank(struct machines *m, int i)
 {
     struct sim_rank *r = any_rank(m, i);
 
-    if (r)
-        r->hung = true;
+    if (!r)
+        return;
+    r->hung = true;
+    book_hang(m->book, job_number(r->run), r->run->generation, r->rank);
 }
 
 void machines_end_hangs(struct machines *m, int i)
 {
     for (struct run_folder *f = m->box[i].runs; f; f = f->next)
         for (struct sim_rank *r = f->ranks; r; r = r->next)
-            if (r->hung)
+            if (r->hung && (!r->train || !r->train->resumed)) /* else the server finds it */
                 process_ends(r, 128 + SIGKILL, SIGKILL, true);
 }
 

@@ -38,7 +38,8 @@ void machines_step_clock(struct machines *m, int i, int64_t by_us); /* the wall 
 void machines_kill_rank(struct machines *m, int i, int signal);     /* one of those alive, by chance */
 void machines_kill_shim(struct machines *m, int i);                 /* likewise, with what is below it */
 void machines_hang_rank(struct machines *m, int i); /* it goes on no more and does not hear SIGTERM or orders */
-void machines_end_hangs(struct machines *m, int i); /* ranks that hang are killed: somebody has noticed */
+void machines_end_hangs(struct machines *m,
+                        int i); /* those that no step of the others waits for are killed: somebody has noticed */
 
 /* An agent of machine i dies at its n-th action from now on: that and all later ones do nothing. 0: none dies. Whether
  * it has died; machines_open() begins anew. */

@@ -63,7 +63,7 @@ struct world_train { /* the ranks of a generation of a train job, wherever they 
     int world, joined;
     struct sim_rank **ranks; /* by number; NULL: not joined, or gone */
     uint64_t step, steps;
-    int64_t step_us;
+    int64_t step_us, moved_us; /* moved_us: when it last took a step */
     bool resumed, over;
 };
 

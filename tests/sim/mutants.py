@@ -55,6 +55,10 @@ MUTANTS = [
      "    return !s->stale && !s->ill;", "    return !s->ill;"),
     ("mates-are-not-told", "worker/agent/ranks.c",  # that one beside them has failed
      "        if (bad && !run->failed)", "        if (bad && !run->failed && now_us < 0)"),
+    ("hangs-are-not-judged", "server/control/hangs.c",  # a run whose ranks all wait waits for ever
+     "    if (!e->run.stalls || e->run.hung ||", "    if (!e->run.stalls || e->run.hung || n > 0 ||"),
+    ("who-waits-is-named", "scheduler/diagnose/hang.c",  # for those who have not entered
+     "        if (m->entered < r->call) {", "        if (m->entered >= r->call) {"),
     ("orders-are-taken-back", "worker/agent/ranks.c",  # an older set of orders undoes a stop
      "    if (order == run->order || (run->order >= ASSIGNMENT_HAND_OVER && order < run->order))",
      "    if (order == run->order)"),
