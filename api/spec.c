@@ -466,7 +466,6 @@ static void check_names(const json_t *o, const char *prefix, struct faults *f)
 {
     char storage[64][32], pointer[256];
     const char *names[64], *key;
-    size_t n = children(prefix, storage, names, 64);
     json_t *v;
 
     json_object_foreach ((json_t *)o, key, v) {
@@ -480,7 +479,7 @@ static void check_names(const json_t *o, const char *prefix, struct faults *f)
                 faults_add(f, pointer, "want an object, got %s", got(v, what));
             }
         } else if (!is_field_path(pointer)) {
-            faults_add_unknown(f, pointer, "field", key, names, n);
+            faults_add_unknown(f, pointer, "field", key, names, children(prefix, storage, names, 64));
         }
     }
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "server/cluster/job_record.h"
 
 #define PAST_MAX 1000000 /* failures, of a record that can be believed */
 
@@ -35,6 +36,17 @@ static int find(const char *const *names, size_t n, const char *name)
         if (strcmp(names[i], name) == 0)
             return (int)i;
     return -EINVAL;
+}
+
+const char *job_intent_name(enum job_intent intent)
+{
+    assert((size_t)intent < INTENTS);
+    return intent_name[intent];
+}
+
+int job_intent_parse(const char *name)
+{
+    return find(intent_name, INTENTS, name);
 }
 
 int job_state_parse(const char *name, enum job_state *ret)
@@ -166,7 +178,7 @@ static int no_fit(const struct job *j, struct merr *err, const char *verb)
                     verb);
 }
 
-static json_t *places_json(const struct job_place *p, size_t n)
+json_t *job_places_json(const struct job_place *p, size_t n)
 {
     json_t *all = json_array();
 
@@ -180,18 +192,7 @@ static json_t *places_json(const struct job_place *p, size_t n)
     return all;
 }
 
-static json_t *holders_json(const struct job *j)
-{
-    json_t *all = j->n_holders > 0 ? json_array() : NULL;
-
-    for (size_t i = 0; i < j->n_holders; i++)
-        (void)json_array_append_new(all, json_pack("{s:s, s:s, s:b, s:b}", "node", j->holders[i].node, "address",
-                                                   j->holders[i].address, "done", j->holders[i].done, "taken",
-                                                   j->holders[i].taken));
-    return all;
-}
-
-static json_t *layout_json(const struct layout *l)
+json_t *job_layout_json(const struct layout *l)
 {
     return json_pack("{s:i, s:i, s:i, s:i}", "tp", l->tp, "pp", l->pp, "cp", l->cp, "dp", l->dp);
 }
@@ -209,8 +210,8 @@ static int assigned(const struct job *j, const struct job_cause *cause, int64_t 
     c->live = true;
     c->intent = JOB_GO_ON;
     c->code = "assigned";
-    c->data = json_pack("{s:o, s:o, s:i, s:I, s:O*}", "assignment", places_json(cause->places, cause->n_places),
-                        "layout", layout_json(&cause->layout), "master_port", cause->master_port, "saved_step",
+    c->data = json_pack("{s:o, s:o, s:i, s:I, s:O*}", "assignment", job_places_json(cause->places, cause->n_places),
+                        "layout", job_layout_json(&cause->layout), "master_port", cause->master_port, "saved_step",
                         json_integer_value(json_object_get(j->checkpoint, "step")), "plan", cause->plan);
     return c->data ? 0 : -ENOMEM;
 }
@@ -228,7 +229,7 @@ void job_shift(struct job *j, int64_t by_us)
     j->past.infra_since_us += j->past.infra_since_us > 0 ? by_us : 0;
 }
 
-static json_t *past_json(const struct act_history *h)
+json_t *job_past_json(const struct act_history *h)
 {
     return json_pack("{s:I, s:i, s:i, s:i, s:i, s:i, s:I, s:i, s:I, s:I, s:I}", "incident", (json_int_t)h->incident,
                      "in_a_row", h->in_a_row, "stuck", h->stuck, "soon_lost", h->soon_lost, "disorders", h->disorders,
@@ -280,8 +281,8 @@ static int fault(const struct job *j, const struct job_cause *cause, int64_t now
     c->code = "rank-failed";
     outcome = judged_outcome(cause, &act);
     c->text = *act.why ? json_string_value(json_object_get(outcome, "message")) : NULL;
-    c->data = json_pack("{s:o, s:o, s:I, s:i, s:i, s:i}", "outcome", outcome, "past", past_json(&act.then), "retry_us",
-                        (json_int_t)(now_us + act.wait_us), "restarts_user",
+    c->data = json_pack("{s:o, s:o, s:I, s:i, s:i, s:i}", "outcome", outcome, "past", job_past_json(&act.then),
+                        "retry_us", (json_int_t)(now_us + act.wait_us), "restarts_user",
                         j->restarts_user + (again && c->class_ == JOB_CLASS_USER), "restarts_node",
                         j->restarts_node + (again && c->class_ == JOB_CLASS_NODE), "restarts_system",
                         j->restarts_system + (again && c->class_ == JOB_CLASS_SYSTEM));
@@ -507,7 +508,7 @@ json_t *job_submitted_event(const struct job *j)
 
 /* --- applying ---------------------------------------------------------------------------------------- */
 
-static int read_places(const json_t *list, struct job_place **ret, size_t *ret_n)
+int job_read_places(const json_t *list, struct job_place **ret, size_t *ret_n)
 {
     size_t n = json_array_size(list);
     struct job_place *p = NULL;
@@ -536,7 +537,7 @@ static int read_places(const json_t *list, struct job_place **ret, size_t *ret_n
 }
 
 /* One that no run can have is none. */
-static void read_layout(const json_t *o, struct layout *l)
+void job_read_layout(const json_t *o, struct layout *l)
 {
     static const char *const name[] = {"tp", "pp", "cp", "dp"};
     int *to[] = {&l->tp, &l->pp, &l->cp, &l->dp};
@@ -569,7 +570,7 @@ static void read_us(const json_t *o, const char *key, int64_t *ret)
         *ret = json_integer_value(v);
 }
 
-static void read_past(const json_t *o, struct act_history *h)
+void job_read_past(const json_t *o, struct act_history *h)
 {
     struct {
         const char *name;
@@ -600,7 +601,7 @@ static void apply_data(struct job *j, const json_t *data)
     read_int(data, "priority", &j->priority);
     read_int(data, "min", &j->min);
     read_int(data, "max", &j->max);
-    read_past(json_object_get(data, "past"), &j->past);
+    job_read_past(json_object_get(data, "past"), &j->past);
     read_us(data, "saved_step", &j->saved_step);
     read_int(data, "restarts_user", &j->restarts_user);
     read_int(data, "restarts_system", &j->restarts_system);
@@ -608,7 +609,7 @@ static void apply_data(struct job *j, const json_t *data)
     read_int(data, "master_port", &j->master_port);
     read_us(data, "retry_us", &j->retry_us);
     if (layout)
-        read_layout(layout, &j->layout);
+        job_read_layout(layout, &j->layout);
     if (outcome) {
         json_decref(j->outcome);
         j->outcome = json_deep_copy(outcome);
@@ -637,7 +638,7 @@ int job_apply(struct job *j, const json_t *event)
 {
     const json_t *data = json_object_get(event, "data"), *cause = json_object_get(event, "cause");
     const char *text = json_string_value(json_object_get(cause, "text"));
-    int intent = find(intent_name, INTENTS, json_string_value(json_object_get(data, "intent")));
+    int intent = job_intent_parse(json_string_value(json_object_get(data, "intent")));
     enum job_state from, to;
     struct job_place *places = NULL;
     size_t n_places = 0;
@@ -649,7 +650,7 @@ int job_apply(struct job *j, const json_t *event)
     if (job_state_parse(json_string_value(json_object_get(event, "from")), &from) < 0 || from != j->state ||
         job_state_parse(json_string_value(json_object_get(event, "to")), &to) < 0 || intent < 0)
         return -EINVAL;
-    if (moved && (r = read_places(json_object_get(data, "assignment"), &places, &n_places)) < 0)
+    if (moved && (r = job_read_places(json_object_get(data, "assignment"), &places, &n_places)) < 0)
         return r;
     reason = strdup(text ? text : "");
     if (!reason) {
@@ -679,131 +680,5 @@ int job_apply(struct job *j, const json_t *event)
         j->started_us = at_us;
     if (job_ended(to))
         j->finished_us = at_us;
-    return 0;
-}
-
-/* --- the record in the store ------------------------------------------------------------------------- */
-
-json_t *job_record(const struct job *j)
-{
-    return json_pack(
-        "{s:I, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:b, s:I, s:I, s:i, s:i, s:i, s:I, s:I, s:I, "
-        "s:I, "
-        "s:o, s:o, s:i, s:O?, s:s, s:s?, s:O?, s:O?, s:O?, s:I, s:I, s:I, s:i, s:s, s:O*, s:f, s:I, s:b, "
-        "s:o*, s:I, s:O*, s:s*, s:I, s:o, s:I}",
-        "id", (json_int_t)j->id, "name", j->name, "project", j->project, "user", j->user, "kind",
-        j->kind == JOB_TRAIN ? "train" : "command", "priority", j->priority, "min", j->min, "max", j->max, "retry_max",
-        j->retry_max, "retry_user", j->retry_user, "state", state_name[j->state], "intent", intent_name[j->intent],
-        "live", j->live, "generation", (json_int_t)j->generation, "version", (json_int_t)j->version, "restarts_user",
-        j->restarts_user, "restarts_system", j->restarts_system, "restarts_node", j->restarts_node, "submitted_us",
-        (json_int_t)j->submitted_us, "started_us", (json_int_t)j->started_us, "finished_us", (json_int_t)j->finished_us,
-        "retry_us", (json_int_t)j->retry_us, "assignment", places_json(j->places, j->n_places), "layout",
-        layout_json(&j->layout), "master_port", j->master_port, "outcome", j->outcome, "reason_code", j->reason_code,
-        "reason_text", j->reason_text, "progress", j->progress, "eval", j->eval, "checkpoint", j->checkpoint,
-        "waiting_us", (json_int_t)j->waiting_us, "changed_us", (json_int_t)j->changed_us, "device_us",
-        (json_int_t)j->device_us, "rescales", j->rescales, "home", j->home, "plan", j->plan, "step_ms", j->step_ms,
-        "drain_by_us", (json_int_t)j->drain_by_us, "moves", j->moves, "holders", holders_json(j), "assigned",
-        (json_int_t)j->assigned, "labels", j->labels, "unix_user", *j->unix_user ? j->unix_user : NULL, "shipped",
-        (json_int_t)j->shipped, "past", past_json(&j->past), "saved_step", (json_int_t)j->saved_step);
-}
-
-static int read_holders(const json_t *list, struct job *j)
-{
-    size_t n = json_array_size(list);
-    struct job_holder *h = n > 0 && n <= PLAN_RANKS_MAX ? calloc(n, sizeof(*h)) : NULL;
-
-    if (n > 0 && !h)
-        return n > PLAN_RANKS_MAX ? -EINVAL : -ENOMEM;
-    for (size_t i = 0; i < n; i++) {
-        const json_t *o = json_array_get(list, i);
-
-        copy(h[i].node, sizeof(h[i].node), json_string_value(json_object_get(o, "node")));
-        copy(h[i].address, sizeof(h[i].address), json_string_value(json_object_get(o, "address")));
-        h[i].done = json_is_true(json_object_get(o, "done"));
-        h[i].taken = json_is_true(json_object_get(o, "taken"));
-    }
-    job_hold(j, h, n);
-    return 0;
-}
-
-static json_t *keep(const json_t *o, const char *key)
-{
-    json_t *v = json_object_get(o, key);
-
-    return json_is_object(v) ? json_incref(v) : NULL;
-}
-
-/* Whether the rest of the server can work with it: what a record has beyond this cannot hurt. */
-static bool is_sound(const struct job *j, const char *kind)
-{
-    if ((j->kind == JOB_COMMAND && strcmp(kind, "command") != 0) || j->priority < 0 || j->priority > 100 ||
-        j->min < 1 || j->max < j->min || j->generation > INT32_MAX)
-        return false;
-    for (size_t i = 0; i < j->n_places; i++)
-        if (j->places[i].slot < 0 || j->places[i].leaves < 0)
-            return false;
-    if (!j->live)
-        return j->n_places == 0;
-    return !job_ended(j->state) && j->n_places > 0 && j->generation > 0;
-}
-
-int job_from_record(const json_t *o, struct job *j)
-{
-    const char *kind = json_string_value(json_object_get(o, "kind"));
-    const char *text = json_string_value(json_object_get(o, "reason_text"));
-    int intent = find(intent_name, INTENTS, json_string_value(json_object_get(o, "intent"))), r;
-    struct job new = {.id = (uint64_t)json_integer_value(json_object_get(o, "id"))};
-
-    if (new.id == 0 || !kind || intent < 0 ||
-        job_state_parse(json_string_value(json_object_get(o, "state")), &new.state) < 0)
-        return -EINVAL;
-    r = read_places(json_object_get(o, "assignment"), &new.places, &new.n_places);
-    if (r == 0)
-        r = read_holders(json_object_get(o, "holders"), &new);
-    if (r < 0) {
-        free(new.places);
-        return r;
-    }
-    new.moves = json_is_true(json_object_get(o, "moves"));
-    new.kind = strcmp(kind, "train") == 0 ? JOB_TRAIN : JOB_COMMAND;
-    new.intent = (enum job_intent)intent;
-    new.live = json_is_true(json_object_get(o, "live"));
-    new.generation = (uint32_t)json_integer_value(json_object_get(o, "generation"));
-    new.version = (uint64_t)json_integer_value(json_object_get(o, "version"));
-    copy(new.name, sizeof(new.name), json_string_value(json_object_get(o, "name")));
-    copy(new.project, sizeof(new.project), json_string_value(json_object_get(o, "project")));
-    copy(new.user, sizeof(new.user), json_string_value(json_object_get(o, "user")));
-    copy(new.unix_user, sizeof(new.unix_user), json_string_value(json_object_get(o, "unix_user")));
-    copy(new.reason_code, sizeof(new.reason_code), json_string_value(json_object_get(o, "reason_code")));
-    read_int(o, "retry_max", &new.retry_max);
-    read_int(o, "retry_user", &new.retry_user);
-    read_us(o, "submitted_us", &new.submitted_us);
-    read_us(o, "started_us", &new.started_us);
-    read_us(o, "finished_us", &new.finished_us);
-    new.waiting_us = new.changed_us = new.submitted_us; /* of records before these were kept */
-    read_us(o, "waiting_us", &new.waiting_us);
-    read_us(o, "changed_us", &new.changed_us);
-    read_us(o, "device_us", &new.device_us);
-    read_int(o, "rescales", &new.rescales);
-    copy(new.home, sizeof(new.home), json_string_value(json_object_get(o, "home")));
-    new.reason_text = text ? strdup(text) : NULL;
-    new.labels = keep(o, "labels");
-    read_us(o, "shipped", &new.shipped);
-    new.progress = keep(o, "progress");
-    new.eval = keep(o, "eval");
-    new.checkpoint = keep(o, "checkpoint");
-    new.step_ms = json_number_value(json_object_get(o, "step_ms"));
-    read_us(o, "drain_by_us", &new.drain_by_us);
-    new.assigned = (uint64_t)json_integer_value(json_object_get(o, "assigned"));
-    apply_data(&new, o);
-    if (new.outcome && !json_is_object(new.outcome)) {
-        json_decref(new.outcome);
-        new.outcome = NULL;
-    }
-    if (!is_sound(&new, kind)) {
-        job_clear(&new);
-        return -EINVAL;
-    }
-    *j = new;
     return 0;
 }

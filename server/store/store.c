@@ -50,10 +50,15 @@ void store_job_key(uint64_t job, char ret[STORE_KEY_MAX])
 
 static void add_bulk(struct store *s, const char *data, size_t len)
 {
-    char head[32];
-    int n = snprintf(head, sizeof(head), "$%zu\r\n", len);
+    char head[32] = "$", digits[24];
+    size_t n = 0, at = 1;
 
-    if (buf_add(&s->ops, head, (size_t)n) < 0 || buf_add(&s->ops, data, len) < 0 || buf_add(&s->ops, "\r\n", 2) < 0)
+    for (size_t rest = len; rest > 0 || n == 0; rest /= 10) /* dozens in each batch: snprintf() takes its time */
+        digits[n++] = (char)('0' + rest % 10);
+    while (n > 0)
+        head[at++] = digits[--n];
+    memcpy(head + at, "\r\n", 2);
+    if (buf_add(&s->ops, head, at + 2) < 0 || buf_add(&s->ops, data, len) < 0 || buf_add(&s->ops, "\r\n", 2) < 0)
         s->failed = true;
     s->n_args++;
 }

@@ -321,6 +321,41 @@ static void replaying_the_events_of_any_history_gives_its_state(void **state)
     }
 }
 
+/* Most of a new job's record would be nothing, and it is written at each submit. */
+static void a_record_leaves_out_what_is_empty_and_one_that_does_not_is_read_too(void **state)
+{
+    static const char whole[] =
+        "{\"id\":7,\"name\":\"a\",\"project\":\"default\",\"user\":\"ann\",\"kind\":\"train\",\"priority\":50,\"min\":"
+        "1,"
+        "\"max\":2,\"retry_max\":3,\"retry_user\":0,\"state\":\"queued\",\"intent\":\"go-on\",\"live\":false,"
+        "\"generation\":0,\"version\":1,\"restarts_user\":0,\"restarts_system\":0,\"restarts_node\":0,"
+        "\"submitted_us\":1000,\"started_us\":0,\"finished_us\":0,\"retry_us\":0,\"assignment\":[],"
+        "\"layout\":{\"tp\":0,\"pp\":0,\"cp\":0,\"dp\":0},\"master_port\":0,\"outcome\":null,"
+        "\"reason_code\":\"submitted\",\"reason_text\":null,\"progress\":null,\"eval\":null,\"checkpoint\":null,"
+        "\"waiting_us\":1000,\"changed_us\":0,\"device_us\":0,\"rescales\":0,\"home\":\"\",\"step_ms\":0.0,"
+        "\"drain_by_us\":0,\"moves\":false,\"assigned\":0,\"shipped\":0}";
+    json_t *old = json_loads(whole, 0, NULL), *record;
+    struct job a, b;
+    char *text;
+
+    (void)state;
+    assert_int_equal(job_from_record(old, &a), 0);
+    assert_int_equal(a.changed_us, 0);
+    record = job_record(&a);
+    text = json_dumps(record, JSON_COMPACT);
+    assert_true(strlen(text) < sizeof(whole) / 2);
+    assert_int_equal(job_from_record(record, &b), 0);
+    assert_same(&a, &b, 0);
+    assert_int_equal(b.submitted_us, 1000);
+    assert_int_equal(b.changed_us, 0);
+    assert_int_equal(b.retry_max, 3);
+    free(text);
+    json_decref(old);
+    json_decref(record);
+    job_clear(&a);
+    job_clear(&b);
+}
+
 static void a_record_keeps_who_holds_state(void **state)
 {
     struct job_holder *h = calloc(2, sizeof(*h));
@@ -414,6 +449,7 @@ int main(void)
         cmocka_unit_test(a_clock_that_is_set_costs_no_device_time_and_no_waiting),
         cmocka_unit_test(restarts_are_counted_by_class_and_end),
         cmocka_unit_test(replaying_the_events_of_any_history_gives_its_state),
+        cmocka_unit_test(a_record_leaves_out_what_is_empty_and_one_that_does_not_is_read_too),
         cmocka_unit_test(a_record_keeps_who_holds_state),
         cmocka_unit_test(an_event_that_does_not_follow_is_refused),
         cmocka_unit_test(ids_are_read_strictly),
