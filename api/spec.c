@@ -405,22 +405,18 @@ int spec_read_field(const struct field *d, const json_t *v, struct job_spec *s, 
 
 /* --- the document's shape ------------------------------------------------------------------------------ */
 
-static bool is_object_path(const char *path)
+/* '/' of an object that has fields, 0 of a field, -1 of what is neither. */
+static int path_kind(const char *path)
 {
     size_t len = strlen(path);
 
-    for (size_t i = 0; i < spec_fields_n; i++)
-        if (strncmp(spec_fields[i].path, path, len) == 0 && spec_fields[i].path[len] == '/')
-            return true;
-    return false;
-}
+    for (size_t i = 0; i < spec_fields_n; i++) {
+        const char *p = spec_fields[i].path;
 
-static bool is_field_path(const char *path)
-{
-    for (size_t i = 0; i < spec_fields_n; i++)
-        if (strcmp(spec_fields[i].path, path) == 0)
-            return true;
-    return false;
+        if (p[1] == path[1] && strncmp(p, path, len) == 0 && (p[len] == '/' || !p[len]))
+            return p[len];
+    }
+    return -1;
 }
 
 /* Names that may stand in the object at prefix. storage keeps their text. Returns their number. */
@@ -469,8 +465,11 @@ static void check_names(const json_t *o, const char *prefix, struct faults *f)
     json_t *v;
 
     json_object_foreach ((json_t *)o, key, v) {
+        int kind;
+
         pointer_of(prefix, key, pointer);
-        if (is_object_path(pointer)) {
+        kind = path_kind(pointer);
+        if (kind == '/') {
             if (json_is_object(v)) {
                 check_names(v, pointer, f);
             } else {
@@ -478,7 +477,7 @@ static void check_names(const json_t *o, const char *prefix, struct faults *f)
 
                 faults_add(f, pointer, "want an object, got %s", got(v, what));
             }
-        } else if (!is_field_path(pointer)) {
+        } else if (kind < 0) {
             faults_add_unknown(f, pointer, "field", key, names, children(prefix, storage, names, 64));
         }
     }

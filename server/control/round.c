@@ -481,6 +481,16 @@ static int by_turn(const void *a, const void *b)
     return (x->job.id > y->job.id) - (x->job.id < y->job.id);
 }
 
+/* They come by number, so where all have the same priority nothing is to be done. */
+static bool is_sorted(struct entry *const *waiting, size_t n)
+{
+    size_t i = 1;
+
+    while (i < n && waiting[i - 1]->job.priority >= waiting[i]->job.priority)
+        i++;
+    return i >= n;
+}
+
 /* Whether a waiting job is among the first of its kind; the others cannot be served before those. */
 static bool in_window(const struct core *c, const struct entry *e, struct group *groups, size_t *n)
 {
@@ -502,7 +512,7 @@ static int show_waiting(struct core *c, struct round *r, struct entry **waiting,
     size_t n_groups = 0;
     int status = 0;
 
-    if (n > WINDOW || r->own->ceilings)
+    if ((n > WINDOW || r->own->ceilings) && !is_sorted(waiting, n))
         qsort(waiting, n, sizeof(struct entry *), by_turn);
     for (size_t i = 0; i < n && status == 0; i++) {
         struct entry *e = waiting[i];
