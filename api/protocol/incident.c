@@ -212,6 +212,8 @@ static void take_rank(const struct incident_rank *from, size_t n, struct hang_gr
                                   .phase = from->told.phase,
                                   .op = s->op,
                                   .group = group_name(s),
+                                  .section = s->section,
+                                  .beats = s->beats,
                                   .step = from->told.step < 0 ? 0 : (uint64_t)from->told.step};
     *ret = (struct hang_rank){.told = s->idle_us > 0,
                               .stopped = s->stopped,
@@ -220,7 +222,8 @@ static void take_rank(const struct incident_rank *from, size_t n, struct hang_gr
                               .key = (uint64_t)s->key,
                               .call = (uint64_t)s->call,
                               .sends = strcmp(s->op, "send") == 0,
-                              .phase = words_phase(from->told.phase),
+                              .phase = s->beats ? HANG_EVALUATES : words_phase(from->told.phase),
+                              .step = ret_of->step,
                               .idle_us = s->idle_us,
                               .gap_us = s->gap_us,
                               .usual_us = s->usual_us,
@@ -237,10 +240,14 @@ int incident_judge(const struct incident_rank *ranks, size_t n, struct hang_verd
     struct order *order = malloc((n + 1) * sizeof(*order));
     struct hang_group *group;
     size_t groups = 0;
+    bool beats = false; /* nothing else is known */
     int r = -ENOMEM;
 
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         groups += ranks[i].told.stall.n_groups;
+        beats = beats || ranks[i].told.stall.beats;
+    }
+    beats = beats && groups == 0;
     group = calloc(groups + 1, sizeof(*group));
     if (hang && of && group && order) {
         groups = 0;
@@ -248,7 +255,9 @@ int incident_judge(const struct incident_rank *ranks, size_t n, struct hang_verd
             take_rank(&ranks[i], n, &group[groups], &order[i], &hang[i], &of[i]);
             groups += hang[i].n_groups;
         }
-        r = hang_judge(hang, n, ret);
+        if (beats)
+            hang_judge_beats(hang, n, ret);
+        r = beats ? 0 : hang_judge(hang, n, ret);
         if (r == 0 && text)
             words_verdict(hang, of, n, ret, text);
     }

@@ -136,6 +136,16 @@ const struct wire_message report_group_message = {
          .max = PLAN_RANKS_MAX,                                                                                        \
          .fallback = -1,                                                                                               \
          .what = "the rank whose message it waits for; -1: a call of all members"},                                    \
+        {.name = "beats",                                                                                              \
+         .kind = WIRE_BOOL,                                                                                            \
+         .flags = WIRE_OMIT,                                                                                           \
+         WIRE_AT(report_rank, stall.beats),                                                                            \
+         .what = "of a command: known by its heartbeat alone, not by what it waits in"},                               \
+        {.name = "section",                                                                                            \
+         .kind = WIRE_TEXT,                                                                                            \
+         .flags = WIRE_OMIT | WIRE_CUT,                                                                                \
+         WIRE_AT(report_rank, stall.section),                                                                          \
+         .what = "of a command: the section that it has declared"},                                                    \
     {                                                                                                                  \
         .name = "groups", .kind = WIRE_LIST, .flags = WIRE_OMIT | WIRE_PASS, WIRE_AT(report_rank, stall.groups),       \
         WIRE_COUNT(report_rank, stall.n_groups), .most = REPORT_GROUPS_MAX, .of = &report_group_message,               \

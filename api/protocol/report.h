@@ -46,6 +46,8 @@ struct report_stall {   /* of a rank that has shown no sign of life for a while 
     char op[16];        /* that it waits in; "": it waits for nobody */
     int64_t key, call;  /* of the operation: of its group, and its number */
     int peer;           /* the rank whose message is waited for; -1: a call of all members */
+    bool beats;         /* of a command: known by its heartbeat alone, not by what it waits in */
+    char section[32];   /* of a command: that it has declared, which may take allowed_us; "": none */
     struct report_group *groups;
     size_t n_groups;
     struct report_order order;

@@ -204,7 +204,7 @@ static bool walk_from(struct walk *w, uint32_t rank, int64_t gap_us)
         uint32_t at = w->stack[--w->depth];
         const struct hang_rank *r = &w->ranks[at];
 
-        if (!r->told || r->idle_us < (r->stopped ? COMPUTES_LEAST_US : hang_deadline_us(r, gap_us)))
+        if (!r->told || r->idle_us < hang_limit_us(r, gap_us))
             return false; /* who is stopped may be let go on at once */
         if (r->inside && !r->stopped) {
             if (r->peer < 0)
@@ -292,6 +292,11 @@ int64_t hang_deadline_us(const struct hang_rank *r, int64_t gap_us)
     else
         us = GAPS * gap_us;
     return us < least ? least : us;
+}
+
+int64_t hang_limit_us(const struct hang_rank *r, int64_t gap_us)
+{
+    return r->stopped ? COMPUTES_LEAST_US : hang_deadline_us(r, gap_us);
 }
 
 const char *hang_class_name(enum hang_class class_)

@@ -49,10 +49,11 @@ struct hang_rank {
     uint64_t call; /* inside: the number of the call of all members */
     bool sends;    /* inside, with a peer: it waits to be rid of a message, not for one */
     enum hang_phase phase;
-    int64_t idle_us;                /* since its last sign of life */
-    int64_t gap_us;                 /* its longest time between two signs of late; 0: not known */
-    int64_t usual_us;               /* the longest that such a phase of it took of late; 0: not known */
-    int64_t allowed_us;             /* that it has asked for in this phase; 0: nothing */
+    int64_t idle_us;    /* since its last sign of life */
+    int64_t gap_us;     /* its longest time between two signs of late; 0: not known */
+    int64_t usual_us;   /* the longest that such a phase of it took of late; 0: not known */
+    int64_t allowed_us; /* that it has asked for in this phase or section; 0: nothing */
+    uint64_t step;
     const struct hang_group *group; /* its groups */
     size_t n_groups;
     const struct order_list *order; /* the operations that it has made; NULL: not known */
@@ -81,6 +82,15 @@ struct hang_verdict {
 /* How long this rank may show no sign of life in its phase, microseconds. gap_us is the longest that a rank of the run
  * is known to take between two signs; 0: none has done enough steps to tell. */
 int64_t hang_deadline_us(const struct hang_rank *r, int64_t gap_us);
+
+/* Likewise, or be stopped. */
+int64_t hang_limit_us(const struct hang_rank *r, int64_t gap_us);
+
+/* Judge the ranks of a program that tells by a heartbeat how far it is, and not what it waits in: a rank past its
+ * deadline, also while others go on. A stopped one is named before one in a section, and that before one that is in
+ * none; of those the one that is behind, else the one that has been silent for longest. The roots of one that may wait
+ * for a rank within its section are not named yet. */
+void hang_judge_beats(const struct hang_rank *ranks, size_t n, struct hang_verdict *ret);
 
 /* Judge the ranks of a run; ranks[i] is rank i. Returns 0, or -ENOMEM. */
 int hang_judge(const struct hang_rank *ranks, size_t n, struct hang_verdict *ret);

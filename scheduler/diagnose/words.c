@@ -170,6 +170,30 @@ static void add_odd(const struct order_odd *odd, struct buf *out)
     }
 }
 
+/* A rank of which a heartbeat is all that is known. */
+static void add_beats(const struct hang_rank *ranks, const struct words_rank *of, const struct hang_verdict *v,
+                      struct buf *out)
+{
+    const struct hang_rank *root = &ranks[v->root[0]];
+    double idle_s = (double)root->idle_us / 1e6;
+    bool many = v->roots > 1;
+
+    (void)buf_addstr(out, many ? "ranks " : "rank ");
+    add_roots(of, v, out);
+    if (v->class_ == HANG_STOPPED)
+        (void)buf_printf(out,
+                         ": %s process has been stopped since step %" PRIu64 ", by a signal or a debugger; the last "
+                         "sign of life came %.1f s ago",
+                         many ? "each" : "its", root->step, idle_s);
+    else if (v->class_ == HANG_PHASE)
+        (void)buf_printf(
+            out, " %s been in section '%s' for %.1f s, which was to take %.1f s at most; %" PRIu64 " steps are done",
+            many ? "have" : "has", of[v->root[0]].section, idle_s, (double)root->allowed_us / 1e6, root->step);
+    else
+        (void)buf_printf(out, " %s done no step since step %" PRIu64 ", for %.1f s, and %s in no section",
+                         many ? "have" : "has", root->step, idle_s, many ? "are" : "is");
+}
+
 void words_verdict(const struct hang_rank *ranks, const struct words_rank *of, size_t n, const struct hang_verdict *v,
                    struct buf *out)
 {
@@ -178,6 +202,10 @@ void words_verdict(const struct hang_rank *ranks, const struct words_rank *of, s
 
     if (v->class_ == HANG_NONE)
         return;
+    if (of[v->root[0]].beats) {
+        add_beats(ranks, of, v, out);
+        return;
+    }
     if (v->class_ == HANG_NOT_ENTERED || (v->class_ == HANG_PHASE && root->phase == HANG_READS && v->roots < n)) {
         add_not_entered(ranks, of, n, v, out);
         return;
@@ -189,8 +217,12 @@ void words_verdict(const struct hang_rank *ranks, const struct words_rank *of, s
         add_waiter(ranks, of, v, out);
         break;
     case HANG_PHASE:
-        (void)buf_printf(out, " has been in %s for %.1f s, longer than that may take",
-                         words_of_phase(of[v->root[0]].phase), idle_s);
+        if (*of[v->root[0]].section)
+            (void)buf_printf(out, " has been in section '%s' for %.1f s, which was to take %.1f s at most",
+                             of[v->root[0]].section, idle_s, (double)root->allowed_us / 1e6);
+        else
+            (void)buf_printf(out, " has been in %s for %.1f s, longer than that may take",
+                             words_of_phase(of[v->root[0]].phase), idle_s);
         if (v->roots == n && n > 1)
             (void)buf_printf(out, ", as have all %zu ranks: the storage that they share is suspected", n);
         add_waiter(ranks, of, v, out);

@@ -12,6 +12,8 @@ struct words_rank {         /* what people read of a rank; all borrowed */
     const char *node;       /* where it runs */
     const char *phase, *op; /* as its page names them; op "": it waits in none */
     const char *group;      /* of the operation; "": not told */
+    const char *section;    /* that its program has declared; "": none */
+    bool beats;             /* a heartbeat is all that is known of it */
     uint64_t step;
 };
 

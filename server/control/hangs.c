@@ -54,6 +54,28 @@ static enum act_class act_of(enum hang_class class_)
     return of[class_];
 }
 
+/* Whether a rank has told of a stall that is more than a moment, and just now. */
+static bool stands_still(const struct core *c, const struct entry *e, size_t i)
+{
+    const struct stall *s = &e->run.stalls->of[i];
+
+    return s->times >= TOLD_LEAST && c->now.mono_us - s->told_us <= FRESH_US && e->run.ranks[i].phase == RANK_RUNNING;
+}
+
+/* A rank that its heartbeat alone tells of is judged by itself; of others all stand still, or nothing is known. */
+static bool is_to_judge(const struct core *c, const struct entry *e)
+{
+    bool all = true, beats = false;
+
+    for (size_t i = 0; i < e->job.n_places; i++) {
+        bool still = stands_still(c, e, i);
+
+        all = all && still;
+        beats = beats || (still && e->run.stalls->of[i].told.stall.beats);
+    }
+    return all || beats;
+}
+
 void hangs_look(struct core *c, struct entry *e)
 {
     size_t n = e->job.n_places;
@@ -64,11 +86,12 @@ void hangs_look(struct core *c, struct entry *e)
     buf_init(&text, INCIDENT_TEXT_MAX - 1);
     if (!e->run.stalls || e->run.hung || !e->job.live || e->job.intent != JOB_GO_ON || e->job.state != JOB_RUNNING)
         return;
-    for (size_t i = 0; i < n; i++)
-        if (e->run.stalls->of[i].times < TOLD_LEAST || c->now.mono_us - e->run.stalls->of[i].told_us > FRESH_US ||
-            e->run.ranks[i].phase != RANK_RUNNING)
-            return;
+    if (!is_to_judge(c, e))
+        return;
     ranks = stalls_list(e->run.stalls, e->job.places);
+    for (size_t i = 0; ranks && i < n; i++)
+        if (!stands_still(c, e, i))
+            ranks[i].told.stall.idle_us = 0;
     if (ranks && incident_judge(ranks, n, &v, &text) == 0 && v.class_ != HANG_NONE) {
         e->run.hung = true;
         change_orders(c, &e->job);

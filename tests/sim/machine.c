@@ -329,7 +329,7 @@ void machine_rank_order(const struct machine_rank *r, enum flight_order order)
         machines_rank_abort(s);
 }
 
-bool machine_rank_progress(const struct machine_rank *r, uint64_t *ret_step, enum flight_phase *ret_phase)
+bool machine_rank_progress(struct machine_rank *r, uint64_t *ret_step, enum flight_phase *ret_phase)
 {
     const struct sim_rank *s = rank_of(r);
 
@@ -340,13 +340,14 @@ bool machine_rank_progress(const struct machine_rank *r, uint64_t *ret_step, enu
     return true;
 }
 
-struct report_stall machine_rank_stall(const struct machine_rank *r, int64_t least_us)
+struct report_stall machine_rank_stall(struct machine_rank *r, enum job_kind kind, int64_t least_us)
 {
     const struct sim_rank *s = rank_of(r);
     const struct world_train *t = s && s->life.alive ? s->train : NULL;
     struct report_stall told = {.peer = -1};
     bool waits;
 
+    (void)kind;
     if (!t || !t->resumed || t->over)
         return told;
     told.idle_us = world_now_us(r->machine->m->w) - t->moved_us;

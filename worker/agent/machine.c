@@ -20,6 +20,7 @@
 #include "base/try.h"
 #include "base/utf8.h"
 #include "worker/agent/account.h"
+#include "worker/agent/beats.h"
 #include "worker/agent/evidence.h"
 #include "worker/agent/launch.h"
 #include "worker/agent/memory.h"
@@ -52,6 +53,7 @@ struct machine_rank {
     int shim_fd, ready_fd;      /* pidfd of the shim; end of file: rank-NNNNN.pid is there; -1: none */
     struct flight *flight;      /* NULL: none, or its file is damaged */
     struct steps_seen steps;
+    struct beats_seen beats; /* of a command that has some */
 };
 
 static char *copy(const char *text, bool *ok)
@@ -680,12 +682,25 @@ void machine_rank_order(const struct machine_rank *r, enum flight_order order)
         flight_order_set(r->flight, order);
 }
 
-bool machine_rank_progress(const struct machine_rank *r, uint64_t *ret_step, enum flight_phase *ret_phase)
+/* Look at the heartbeat of a command. False: there is none. */
+static bool look_beat(struct machine_rank *r)
+{
+    struct program_beat b;
+
+    if (program_read_beat(r->folder, r->rank, &b) < 0)
+        return false;
+    beats_take(&r->beats, &b);
+    return true;
+}
+
+bool machine_rank_progress(struct machine_rank *r, uint64_t *ret_step, enum flight_phase *ret_phase)
 {
     if (!r->flight)
         return false;
     *ret_step = flight_read_step(r->flight);
     *ret_phase = flight_read_phase(r->flight, NULL);
+    if (look_beat(r) && r->beats.last.step >= 0)
+        *ret_step = (uint64_t)r->beats.last.step;
     return true;
 }
 
@@ -722,21 +737,43 @@ static void tell_order(const struct flight *f, struct report_order *ret)
         (void)snprintf(ret->window + 8 * i, 9, "%08x", o.window[i]);
 }
 
+/* What a command says of itself: a heartbeat, and where a library of it writes the page, that too. Its last sign of
+ * life; 0: it says nothing, so nothing can be missed. */
+static int64_t sign_of_command(struct machine_rank *r, struct report_stall *s)
+{
+    struct flight_group group;
+    bool has_page = flight_read_groups(r->flight, &group, 1) > 0, has_beat = look_beat(r);
+    int64_t sign_us = has_page ? flight_read_sign(r->flight) : 0;
+
+    s->gap_us = has_page ? flight_read_gap(r->flight) : 0;
+    if (!has_beat)
+        return sign_us;
+    s->beats = !has_page;
+    s->allowed_us = r->beats.last.for_us;
+    (void)snprintf(s->section, sizeof(s->section), "%s", r->beats.last.section);
+    if (beats_gap_us(&r->beats) > s->gap_us)
+        s->gap_us = beats_gap_us(&r->beats);
+    return r->beats.last.at_us > sign_us ? r->beats.last.at_us : sign_us;
+}
+
 /* A rank may write whatever it likes into its page: nothing of it is believed beyond its range. */
-struct report_stall machine_rank_stall(const struct machine_rank *r, int64_t least_us)
+struct report_stall machine_rank_stall(struct machine_rank *r, enum job_kind kind, int64_t least_us)
 {
     struct report_stall s = {.peer = -1};
     struct flight_op op;
+    int64_t sign_us;
 
     if (!r->flight)
         return s;
-    s.idle_us = clock_mono_us() - flight_read_sign(r->flight);
+    s.gap_us = kind == JOB_COMMAND ? 0 : flight_read_gap(r->flight);
+    sign_us = kind == JOB_COMMAND ? sign_of_command(r, &s) : flight_read_sign(r->flight);
+    s.idle_us = clock_mono_us() - sign_us;
     s.idle_us = s.idle_us < 1 ? 1 : s.idle_us;
-    if (s.idle_us < least_us)
+    if (s.idle_us < least_us || sign_us == 0)
         return (struct report_stall){.peer = -1};
-    s.gap_us = flight_read_gap(r->flight);
     s.gap_us = s.gap_us < 0 ? 0 : s.gap_us;
-    s.usual_us = flight_read_usual(r->flight, &s.allowed_us);
+    if (!s.section[0])
+        s.usual_us = flight_read_usual(r->flight, &s.allowed_us);
     s.stopped = proc_stopped(r->child);
     if (flight_read_ops(r->flight, &op, 1) == 1 && op.leave_us == 0) {
         (void)snprintf(s.op, sizeof(s.op), "%s", flight_read_op_name(op.op));

@@ -159,12 +159,13 @@ void machine_rank_order(const struct machine_rank *r, enum flight_order order);
 
 #define MACHINE_STALL_US 1000000
 
-/* How far it is, by its flight page. False: it has none. */
-bool machine_rank_progress(const struct machine_rank *r, uint64_t *ret_step, enum flight_phase *ret_phase);
+/* How far it is, by its flight page or its heartbeat. False: it has none. */
+bool machine_rank_progress(struct machine_rank *r, uint64_t *ret_step, enum flight_phase *ret_phase);
 
-/* What a rank waits in that has shown no sign of life for so long; idle_us 0: it goes on, or has no page. Without
+/* What a rank waits in that has shown no sign of life for so long; idle_us 0: it goes on, has no page, or is
+ * a command that says nothing of itself. Without
  * memory its groups are left out. */
-struct report_stall machine_rank_stall(const struct machine_rank *r, int64_t least_us);
+struct report_stall machine_rank_stall(struct machine_rank *r, enum job_kind kind, int64_t least_us);
 
 /* What ranks do, for people (evidence.h): gathered on a thread of its own, for budget_us at most; then machine_fd() is
  * readable. NULL: it cannot be. */

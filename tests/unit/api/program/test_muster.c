@@ -338,15 +338,15 @@ static void a_sign_of_life_is_the_programs_and_not_the_librarys(void **state)
 
 static _Atomic unsigned calls;
 static struct muster_order called_with;
-static muster *closes;
+static _Atomic(muster *) closes;
 
 static void on_order(void *arg, const struct muster_order *order)
 {
     assert_ptr_equal(arg, dir);
     called_with = *order;
-    atomic_fetch_add(&calls, 1);
-    if (closes)
+    if (atomic_load(&closes))
         muster_close(closes);
+    atomic_fetch_add(&calls, 1);
 }
 
 static void wait_calls(unsigned n)

@@ -233,6 +233,68 @@ static void what_no_rank_could_say_is_passed_over(void **state)
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, scene_start, scene_stop)
 
+struct beats_told {
+    int idle_ms; /* 0: it goes on */
+    const char *section;
+    int limit_ms, step;
+};
+
+static void report_beats(struct scene *s, uint64_t job, const struct beats_told of[3], int later_ms)
+{
+    json_t *run = scene_run_of(scene_entry(s, job), scene_entry(s, job)->job.generation, "n1", "running", 0);
+    json_t *ranks = json_array();
+
+    for (int i = 0; i < 3; i++) {
+        json_t *o = json_pack("{s:i, s:i, s:s, s:i, s:s}", "rank", i, "slot", i, "state", "running", "step", of[i].step,
+                              "phase", "init");
+
+        if (of[i].idle_ms > 0)
+            (void)json_object_update_new(o, json_pack("{s:I, s:i, s:b, s:s, s:I}", "idle_us",
+                                                      (json_int_t)(of[i].idle_ms + later_ms) * 1000, "gap_us", 200000,
+                                                      "beats", true, "section", of[i].section, "allowed_us",
+                                                      (json_int_t)of[i].limit_ms * 1000));
+        (void)json_array_append_new(ranks, o);
+    }
+    (void)json_object_set_new(run, "ranks", ranks);
+    assert_int_equal(scene_report(s, "n1", json_pack("[o]", run), NULL).status, 200);
+}
+
+static void a_command_whose_heartbeat_stands_still_is_named_with_its_section_and_age(void **state)
+{
+    static const struct {
+        struct beats_told of[3];
+        const char *says; /* NULL: nothing */
+    } row[] = {
+        {{{0, "", 0, 90}, {6000, "eval", 3000, 89}, {0, "", 0, 90}},
+         "rank 1 on n1 has been in section 'eval' for 7.0 s, which was to take 3.0 s at most; 89 steps are done"},
+        {{{0, "", 0, 90}, {0, "", 0, 90}, {31000, "", 0, 88}},
+         "rank 2 on n1 has done no step since step 88, for 32.0 s, and is in no section"},
+        {{{31000, "", 0, 90}, {31000, "", 0, 90}, {0, "", 0, 90}},
+         "ranks 0 on n1, 1 on n1 have done no step since step 90, for 32.0 s, and are in no section"},
+        {{{0, "", 0, 90}, {3000, "eval", 3000, 89}, {0, "", 0, 90}}, NULL},
+        {{{20000, "", 0, 90}, {20000, "", 0, 90}, {20000, "", 0, 90}}, NULL},
+        {{{31000, "", 0, 90}, {31000, "eval", 60000, 90}, {31000, "", 0, 90}}, NULL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(row); i++) {
+        struct scene *s;
+        uint64_t job;
+        void *one;
+
+        assert_int_equal(scene_start(&one), 0);
+        s = one;
+        job = begin(s);
+        report_beats(s, job, row[i].of, 0);
+        assert_int_equal(scene_entry(s, job)->job.state, JOB_RUNNING);
+        report_beats(s, job, row[i].of, 1000);
+        assert_int_equal(scene_entry(s, job)->job.state, row[i].says ? JOB_RECOVERING : JOB_RUNNING);
+        if (row[i].says)
+            assert_string_equal(outcome(s, job), row[i].says);
+        assert_int_equal(scene_stop(&one), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -243,6 +305,7 @@ int main(void)
         TEST(a_window_that_is_none_says_nothing),
         TEST(a_run_that_is_told_to_end_is_not_judged),
         TEST(what_no_rank_could_say_is_passed_over),
+        cmocka_unit_test(a_command_whose_heartbeat_stands_still_is_named_with_its_section_and_age),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -799,6 +799,34 @@ static void what_ended_before_the_order_came_is_done(void **state)
     assert_int_equal(run->ranks[0].exit.status, 0);
 }
 
+/* Nothing was promised, so nothing can be missed: not after hours either. */
+static void a_command_is_silent_only_once_it_has_shown_a_sign_of_life(void **state)
+{
+    const struct run *run = start("j1", 1, 1, "sleep 1000");
+    struct report_run told;
+    char path[PATH_MAX], text[128];
+
+    (void)state;
+    wait_running(run);
+    assert_int_equal(ranks_run_look(run, &told), 0);
+    assert_int_equal(told.ranks[0].stall.idle_us, 0);
+    report_run_clear(&told);
+    (void)snprintf(text, sizeof(text), "{\"step\":7,\"at\":%.3f,\"section\":\"eval\",\"for_s\":3}      \n",
+                   (double)clock_mono_us() / 1e6 - 10);
+    assert_int_equal(
+        io_publish_file(shim_path(path, sizeof(path), run->folder, 0, "beat"), text, strlen(text), 0640, NULL), 0);
+    assert_int_equal(ranks_run_report(run, &told), 0);
+    assert_true(told.ranks[0].stall.beats && told.ranks[0].stall.idle_us >= 10000000);
+    assert_int_equal(told.ranks[0].stall.allowed_us, 3000000);
+    assert_string_equal(told.ranks[0].stall.section, "eval");
+    assert_int_equal(told.ranks[0].step, 7);
+    report_run_clear(&told);
+    assert_int_equal(unlink(path), 0); /* it has closed */
+    assert_int_equal(ranks_run_look(run, &told), 0);
+    assert_int_equal(told.ranks[0].stall.idle_us, 0);
+    report_run_clear(&told);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -836,6 +864,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(a_folder_without_an_assignment_is_swept_away, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_stopped_shim_does_not_save_its_rank, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_ended_before_the_order_came_is_done, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_command_is_silent_only_once_it_has_shown_a_sign_of_life, set_up, tear_down),
     };
     ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 
