@@ -11,6 +11,7 @@
 #include "server/cluster/slots.h"
 #include "server/control/change.h"
 #include "server/control/contact.h"
+#include "server/control/load.h"
 #include "server/control/learn.h"
 #include "server/control/reports.h"
 #include "server/control/state.h"
@@ -108,6 +109,17 @@ static bool may_register(struct core *c, struct call *call, const struct registr
                          (unsigned long long)newest, r->node);
             return false;
         }
+        if (newest >= c->accept_below) {
+            call_problem(
+                call, 422, "job-number-invalid",
+                "node '%s' names a job j%llu, and this store had given no number from j%llu on when it was "
+                "started with --accept-loss: so many cannot be lost. Move that run's folder out of the agent's "
+                "--state",
+                r->node, (unsigned long long)newest, (unsigned long long)(c->accept_below - ACCEPT_JOBS));
+            return false;
+        }
+        log_warn("node '%s' runs a job j%llu, which the store does not know: new jobs begin at j%llu", r->node,
+                 (unsigned long long)newest, (unsigned long long)newest + 1);
         c->jobs.next = newest + 1;
         c->counters_changed = true;
     }

@@ -222,6 +222,7 @@ static int skip_folders(struct core *c, struct merr *err)
                  c->cfg.jobs_dir, (unsigned long long)last, (unsigned long long)last + 1);
         c->jobs.next = last + 1;
     }
+    c->accept_below = c->jobs.next + ACCEPT_JOBS;
     return 0;
 }
 

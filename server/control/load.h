@@ -4,6 +4,8 @@
 
 #include "base/merr.h"
 
+#define ACCEPT_JOBS 1000000 /* that may be lost at once, as far as agents are believed (--accept-loss) */
+
 struct core;
 
 /* All there is in the store, before the thread starts. A job whose spec this musterd does not take any more fails. 0,

@@ -79,6 +79,7 @@ struct turn { /* of turn.c */
     struct call **done_tail;
     struct call *later; /* taken from the queue for this turn, which was full */
     size_t bytes;       /* of specs that the turn's commit will store */
+    bool marked;        /* something is durable, and marked so: folders of jobs may be there before their records */
     int64_t next_round_us, next_tick_us, renewed_us, speeds_kept_us; /* monotonic */
     int64_t wall_ahead_us;                                           /* of the monotonic clock, when last looked at */
 };
@@ -117,6 +118,7 @@ struct core {
     uint64_t evidence;       /* number of the newest that was asked for (incidents.h) */
     size_t rendezvous_bytes; /* of all runs (rendezvous.h) */
 
+    uint64_t accept_below; /* with --accept-loss: agents may name jobs of lower numbers that this store has not given */
     bool handed;           /* the call that runs was handed on: it is no longer ours */
     bool schedule_wanted;  /* what jobs or devices there are has changed: a round is due */
     bool nodes_changed;    /* some node's record is to be stored with this turn */

@@ -62,7 +62,7 @@ static void make_folders(struct core *c, struct entry *e)
 static bool put_changes(struct core *c)
 {
     for (struct entry *e = c->jobs.dirty; e; e = e->dirty_next) {
-        if (e->run.wants_folders)
+        if (e->run.wants_folders && c->turn.marked)
             make_folders(c, e);
         if (!records_put_job(c, e)) {
             state_fatal(c, "out of memory for a job's record");
@@ -133,6 +133,10 @@ static bool commit(struct core *c)
     }
     stats_observe(c->stats, STATS_COMMIT, mono_us(c) - began);
     raise_mark(c);
+    c->turn.marked = true;
+    for (struct entry *e = c->jobs.dirty; e; e = e->dirty_next)
+        if (e->run.wants_folders) /* of the first turn: else such a folder alone would look like a store that is lost */
+            make_folders(c, e);
     settle(c);
     return true;
 }
@@ -370,6 +374,7 @@ static int make(const struct core_cfg *cfg, struct store *store, struct stats *s
     if (r < 0)
         (void)merr_set(err, r, "out of memory");
     c->schedule_wanted = true;
+    c->turn.marked = cfg->marked;
     read_clock(c);
     c->turn.wall_ahead_us = c->now.wall_us - c->now.mono_us;
     r = r == 0 ? load_all(c, err) : r;

@@ -2,6 +2,7 @@
 #include "tests/unit/server/control/scene.h"
 
 #include "server/control/events.h"
+#include "server/control/load.h"
 
 #define ONE "devices: {min: 1, max: 1}\ncommand: {argv: [x]}\nretry: {max: 5}\n"
 
@@ -65,6 +66,29 @@ static void a_name_is_one_agents_until_that_is_silent(void **state)
     scene_wait(s, 4);
     assert_int_equal(register_as(s, "n1", 1, json_pack("{s:s}", "incarnation", "other")), 200);
     assert_int_equal(register_as(s, "n1", 1, json_pack("{s:s}", "incarnation", "next")), 410); /* is to end */
+}
+
+static void a_job_that_the_store_has_not_given_shows_a_loss_or_cannot_be(void **state)
+{
+    struct scene *s = *state;
+    uint64_t most = s->core->jobs.next + ACCEPT_JOBS - 1;
+    const struct {
+        uint64_t job;
+        bool accept;
+        int status;
+    } rows[] = {{7, false, 503}, {most + 1, true, 422}, {UINT64_C(99999999999999999), true, 422},
+                {7, true, 200},  {most, true, 200},     {most + 1, true, 422}};
+
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        char name[32];
+
+        (void)snprintf(name, sizeof(name), "j%llu", (unsigned long long)rows[i].job);
+        s->core->cfg.accept_loss = rows[i].accept;
+        assert_int_equal(
+            register_as(s, "n1", 1, json_pack("{s:[{s:s, s:i, s:[]}]}", "runs", "job", name, "generation", 1, "ranks")),
+            rows[i].status);
+    }
+    assert_int_equal(s->core->jobs.next, most + 1); /* however often they are told */
 }
 
 static void a_run_that_its_agent_does_not_know_any_more_is_over(void **state)
@@ -198,6 +222,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(what_cannot_be_a_node_is_refused_and_nothing_changes),
         TEST(a_name_is_one_agents_until_that_is_silent),
+        TEST(a_job_that_the_store_has_not_given_shows_a_loss_or_cannot_be),
         TEST(a_run_that_its_agent_does_not_know_any_more_is_over),
         TEST(a_registration_that_comes_late_ends_no_run),
         TEST(a_run_on_a_slot_that_is_not_offered_any_more_is_over),

@@ -102,6 +102,32 @@ static void who_asked_in_a_turn_that_is_not_durable_is_told_to_ask_again(void **
     assert_int_equal(scene_submit(s, ONE), 1);
 }
 
+/* Else the next server would find the folder of a job in an empty store, and take it for a loss. */
+static void no_folder_of_a_job_is_made_before_something_is_durable(void **state)
+{
+    struct scene *s = *state;
+    struct store_memory_hooks hooks = {.fault = end_at_commit, .arg = s};
+    uint64_t newest, job = scene_submit(s, ONE);
+    struct call *call;
+    struct http_req *req;
+
+    for (int durable = 0; durable < 2; durable++) {
+        scene_restart(s);
+        req = scene_request(NULL, NULL, NULL);
+        call = call_new(req, scene_run);
+        call->body = json_pack("{s:s, s:s, s:s, s:[{s:i, s:s, s:s}], s:[]}", "node", "n1", "boot_id", "b1",
+                               "incarnation", "n1", "slots", "slot", 0, "kind", "cpu", "class", "a", "runs");
+        scene_runs = agents_register;
+        if (!durable)
+            store_memory_set_hooks(s->memory, &hooks);
+        assert_int_equal(turn_take(s->core, call), durable);
+        store_memory_set_hooks(s->memory, &(struct store_memory_hooks){.fault = NULL});
+        http_req_unref(req);
+        assert_int_equal(spool_newest_job(&s->cfg.spool, &newest, NULL), 0);
+        assert_int_equal(newest, durable ? job : 0);
+    }
+}
+
 static void when_the_wall_clock_is_set_waits_go_on_as_if_it_had_not_been(void **state)
 {
     struct scene *s = *state;
@@ -161,6 +187,7 @@ int main(void)
         TEST(the_next_turn_is_due_for_the_tick_or_for_a_round_that_is_wanted),
         TEST(a_turn_that_is_full_leaves_calls_for_the_next_in_their_order),
         TEST(who_asked_in_a_turn_that_is_not_durable_is_told_to_ask_again),
+        TEST(no_folder_of_a_job_is_made_before_something_is_durable),
         TEST(when_the_wall_clock_is_set_waits_go_on_as_if_it_had_not_been),
         TEST(jobs_that_ended_long_ago_are_forgotten_the_oldest_first),
     };
