@@ -87,7 +87,7 @@ int rank_plan(struct rank *rank, struct merr *err)
 static int group(struct rank *rank, const char *name, const int *ranks, int n, struct comm_group **ret,
                  struct merr *err)
 {
-    if (n == 1)
+    if (n <= 1)
         return 0;
     TRY(comm_group_new(rank->world, name, ranks, n, ret, err));
     comm_group_order(*ret, strcmp(name, "pp") == 0);
