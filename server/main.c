@@ -459,21 +459,15 @@ static int start(const struct settings *o, struct server *s, int signals, struct
                             .per_token = {.per_s = o->token_rate, .burst = o->token_burst},
                             .per_address = {.per_s = o->address_rate, .burst = o->address_burst},
                             .max_connections = raise_limits()};
-    int r = choose_folders(o, s, err);
 
-    if (r == 0)
-        r = lock_state(s, err);
-    if (r == 0)
-        r = open_node_ca(o, s, &http, err);
-    if (r == 0)
-        r = start_store(o, s, &http, signals, err);
-    if (r == 0)
-        r = start_core(o, s, err);
-    if (r < 0)
-        return r;
+    TRY(choose_folders(o, s, err));
+    TRY(lock_state(s, err));
+    TRY(open_node_ca(o, s, &http, err));
+    TRY(start_store(o, s, &http, signals, err));
+    TRY(start_core(o, s, err));
     s->arg = (struct routes_arg){.core = s->core, .auth = s->auth, .store = s->store, .stats = s->stats};
-    r = http_start(&http, &s->http, err);
-    return r < 0 ? r : write_server_json(o, s, http_port(s->http), err);
+    TRY(http_start(&http, &s->http, err));
+    return write_server_json(o, s, http_port(s->http), err);
 }
 
 static void stop(struct server *s)

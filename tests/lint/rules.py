@@ -112,6 +112,9 @@ OLD_PRIVATE = ("worker/engine/train/",)
 # Folders without chains of "if (r == 0) r = ...": a function is left by TRY or goto, or parted.
 UNCHAINED = ("api/", "base/", "compress/", "scheduler/", "worker/engine/data/", "worker/engine/text/")
 CHAIN = re.compile(r"if \((?:!(?:r|status|code)|(?:r|status|code) == 0)\b[^\n]*\)(?: \{)?\n\s+(?:r|status|code) = ")
+# Nowhere three or more of them, one after the other.
+LONG_CHAIN = re.compile(r"(?:[ \t]+if \((?:!(?:r|rc|status|code)|(?:r|rc|status|code) == 0)(?: && [^\n]*)?\)\n"
+                        r"\s+(?:r|rc|status|code) = [^;]*;\n){3,}")
 # Private words of the docs -> the field's; in code (`givers`, a field of the protocol) they may stand.
 PRIVATE_WORDS = {
     r"givers?": "source node", r"oust(?:s|ed|ing)?": "preempt", r"pardon(?:s|ed|ing)?": "say what is forgiven",
@@ -273,7 +276,7 @@ def check_c(path, text, complain):
             complain(path, number, "a command line is read by its table: base/options.h")
         if folder in PURE and re.search(IMPURE_CALLS, line):
             complain(path, number, f"{folder}/ is pure: no I/O, clock or chance")
-    for chain in CHAIN.finditer(code) if path.startswith(UNCHAINED) else []:
+    for chain in (CHAIN if path.startswith(UNCHAINED) else LONG_CHAIN).finditer(code) if folder else []:
         complain(path, code[:chain.start()].count("\n") + 1, "a chain of codes: leave by TRY (base/try.h) or goto")
     if re.search(r"_(int|impl)\.h$", path) and not path.startswith(OLD_PRIVATE):
         complain(path, 1, "a private header's name ends in _priv.h")

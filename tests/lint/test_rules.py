@@ -53,6 +53,10 @@ def lint(tmp_path, path, text):
      "    TRY(x());\n    if (r == 0)\n        x();\n", "a chain of codes"),
     ("scheduler/x.c", "    if (!r && x) {\n        r = x();\n    }\n", "    if (r < 0)\n        r = x();\n",
      "a chain of codes"),
+    ("worker/agent/x.c", "    if (r == 0)\n        r = x();\n    if (r == 0 && y)\n        r = z(\n            1);\n"
+     "    if (!r)\n        r = y();\n", "    if (r == 0)\n        r = x();\n    if (r == 0)\n        r = y();\n",
+     "a chain of codes"),
+    ("checkpoint/read/x.c", "    if (rc == 0)\n        rc = x();\n" * 3, "    TRY(x());\n" * 3, "a chain of codes"),
     ("worker/agent/x.c", "#include <curl/curl.h>\n", '#include "api/client/calls.h"\n', "api/client/calls.h"),
 ])
 def test_a_planted_violation_is_found(tmp_path, path, bad, good, says):
@@ -60,6 +64,39 @@ def test_a_planted_violation_is_found(tmp_path, path, bad, good, says):
     assert said.count("\n") == 1 and path in said and says in said, said
     if good is not None:
         assert lint(tmp_path, path, good).strip() == ""
+
+
+@pytest.mark.parametrize("path, bad, good, says", [
+    ("base/x.c", '#include "compress/codec.h"\n', '#include "base/buf.h"\n', "see the floor table"),
+    ("compress/x.c", '#include "checkpoint/checkpoint.h"\n', '#include "base/buf.h"\n', "see the floor table"),
+    ("scheduler/x.c", '#include "api/spec.h"\n', '#include "base/buf.h"\n', "see the floor table"),
+    ("api/x.c", '#include "server/store/store.h"\n', '#include "scheduler/plan/search.h"\n', "see the floor table"),
+    ("worker/agent/x.c", '#include "server/store/store.h"\n', '#include "api/spec.h"\n', "see the floor table"),
+    ("server/http/x.h", '/* x - a */\n#include "worker/flight/flight.h"\n', '/* x - a */\n#include "api/spec.h"\n',
+     "see the floor table"),
+    ("worker/flight/x.c", '#include "worker/snapshot/parity.h"\n', '#include "worker/flight/flight.h"\n',
+     "worker/flight/ may not include"),
+    ("worker/snapshot/x.c", '#include "worker/agent/ranks.h"\n', '#include "checkpoint/parts.h"\n',
+     "worker/snapshot/ may not include"),
+    ("worker/agent/x.c", '#include "worker/engine/comm/comm.h"\n', '#include "worker/flight/flight.h"\n',
+     "worker/agent/ may not include"),
+    ("worker/engine/kernels/x.c", '#include "worker/engine/comm/comm.h"\n',
+     '#include "worker/engine/kernels/kernels.h"\n', "worker/engine/kernels/ may not include"),
+    ("base/x.c", "    strcpy(a, b);\n", "    /* strcpy(a, b); */ say(\"strcpy(\");\n", "banned call strcpy()"),
+    ("tests/x.c", "    sleep(1);\n", "    x->sleep(1);\n", "banned call sleep()"),
+    ("scheduler/x.c", "    now = clock_mono_us();\n", "    clock(now_us);\n", "scheduler/ is pure"),
+    ("scheduler/x.c", "    x = rand();\n", "    x = seq_random_unit(&state);\n", "scheduler/ is pure"),
+    ("base/x.h", "#ifndef X\n", "/* x - a thing */\n", "a header opens with"),
+    ("base/x.c", "/" + "* " + "x" * 116 + "*/\n", "/" + "* " + "x" * 115 + "*/\n", "longer than 120 columns"),
+    ("base/x.c", "\n" * 900, "\n" * 899, "longer than 900 lines"),
+    ("base/x.c", "int a; \n", "int a;\n", "space at the end"),
+    ("tests/x.py", "\tpass\n", "    pass\n", "tab"),
+    ("base/x.c", "/* TO" "DO: more */\n", "/* to do more */\n", "unfinished"),
+])
+def test_a_planted_violation_of_floors_rooms_calls_or_layout_is_found(tmp_path, path, bad, good, says):
+    said = lint(tmp_path, path, bad)
+    assert said.count("\n") == 1 and path in said and says in said, said
+    assert lint(tmp_path, path, good).strip() == ""
 
 
 OF_MODULE = '#include "%s.h"\n\nstatic void x(void)\n{\n    %s\n}\n'

@@ -177,7 +177,6 @@ static int set_up(struct agent *a, const struct settings *o, const char *state, 
                               .shares = a->quota[0] ? a->shares : NULL,
                               .quota = a->quota};
     struct merr why;
-    int r;
 
     (void)snprintf(runs, sizeof(runs), "%.4000s/runs", state);
     if (strcmp(o->memory, "none") != 0) {
@@ -185,33 +184,25 @@ static int set_up(struct agent *a, const struct settings *o, const char *state, 
         cfg.memory = memory;
         cfg.memory_limit = o->memory_limit;
     }
-    r = io_mkdirs(runs, 0700, err);
-    if (r == 0 && a->helper && strncmp(runs, "/tmp/", 5) == 0)
-        r = merr_set(err, -EINVAL, "'%s' is below /tmp, of which each rank has its own: give another --state", state);
-    if (r == 0 && a->helper && (chmod(state, 0711) < 0 || chmod(runs, 0711) < 0)) /* users' ranks find their folders */
-        r = merr_errno(err, -errno, "cannot let ranks through '%s'", runs);
-    if (r == 0)
-        r = calls_new(&(struct calls_cfg){.url = o->server, .token_file = a->token_file, .ca_file = o->ca_file},
-                      &a->calls, err);
-    if (r == 0 && !o->token_file)
-        r = node_cert_new(state, a->node, a->calls, &a->cert, err);
-    if (r == 0)
-        r = machine_new(&cfg, &a->machine, err);
-    if (r == 0)
-        r = (a->witness = witness_new(a->calls, a->machine, a->node, a->incarnation))
-                ? 0
-                : merr_set(err, -ENOMEM, "no memory");
-    if (r == 0)
-        r = ranks_new(&(struct ranks_cfg){.machine = a->machine,
-                                          .node = a->node,
-                                          .slots = a->devices.n,
-                                          .failed = witness_failed,
-                                          .arg = a->witness},
-                      &a->ranks, err);
-    if (r == 0)
-        r = mirror_new(a->calls, a->ranks, a->node, a->incarnation, &a->mirror, err);
-    if (r < 0)
-        return r;
+    TRY(io_mkdirs(runs, 0700, err));
+    if (a->helper && strncmp(runs, "/tmp/", 5) == 0)
+        return merr_set(err, -EINVAL, "'%s' is below /tmp, of which each rank has its own: give another --state",
+                        state);
+    if (a->helper && (chmod(state, 0711) < 0 || chmod(runs, 0711) < 0)) /* users' ranks find their folders */
+        return merr_errno(err, -errno, "cannot let ranks through '%s'", runs);
+    TRY(calls_new(&(struct calls_cfg){.url = o->server, .token_file = a->token_file, .ca_file = o->ca_file}, &a->calls,
+                  err));
+    if (!o->token_file)
+        TRY(node_cert_new(state, a->node, a->calls, &a->cert, err));
+    TRY(machine_new(&cfg, &a->machine, err));
+    a->witness = witness_new(a->calls, a->machine, a->node, a->incarnation);
+    if (!a->witness)
+        return merr_set(err, -ENOMEM, "no memory");
+    TRY(ranks_new(
+        &(struct ranks_cfg){
+            .machine = a->machine, .node = a->node, .slots = a->devices.n, .failed = witness_failed, .arg = a->witness},
+        &a->ranks, err));
+    TRY(mirror_new(a->calls, a->ranks, a->node, a->incarnation, &a->mirror, err));
     a->ship = ship_new(a->machine);
     if (!a->ship)
         return merr_set(err, -ENOMEM, "no memory");
@@ -313,10 +304,28 @@ static void share_out(struct agent *a)
             .pids = PIDS_OF_NODE / (uint64_t)a->devices.n};
 }
 
+/* What the agent has in its folder, and all that works there. */
+static int take_state(struct agent *a, const struct settings *o, const char *self, int *ret_lock, struct merr *err)
+{
+    char state[PATH_MAX];
+
+    TRY(io_mkdirs(o->state, 0700, err));
+    if (!realpath(o->state, state))
+        return merr_errno(err, -errno, "cannot use folder '%s'", o->state);
+    TRY(private_check_folder(state, err));
+    TRY(lock_state(state, ret_lock, err));
+    TRY(find_token(a, o, state, err));
+    TRY(take_identity(a, state, err));
+    if (o->address)
+        (void)snprintf(a->address, sizeof(a->address), "%s", o->address);
+    else
+        TRY(calls_local_address(o->server, a->address, sizeof(a->address), err));
+    return set_up(a, o, state, self, err);
+}
+
 static int run_agent(struct agent *a, const struct settings *o, const char *self, struct merr *err)
 {
     IO_CLOSE_AUTO int lock_fd = -1;
-    char state[PATH_MAX];
     bool stop_ranks;
     int r;
 
@@ -335,23 +344,7 @@ static int run_agent(struct agent *a, const struct settings *o, const char *self
         a->nic = nic_find(NIC_SYSFS);
     if (r < 0)
         return r;
-    r = io_mkdirs(o->state, 0700, err);
-    if (r == 0 && !realpath(o->state, state))
-        r = merr_errno(err, -errno, "cannot use folder '%s'", o->state);
-    if (r == 0)
-        r = private_check_folder(state, err);
-    if (r == 0)
-        r = lock_state(state, &lock_fd, err);
-    if (r == 0)
-        r = find_token(a, o, state, err);
-    if (r == 0)
-        r = take_identity(a, state, err);
-    if (r == 0 && o->address)
-        (void)snprintf(a->address, sizeof(a->address), "%s", o->address);
-    else if (r == 0)
-        r = calls_local_address(o->server, a->address, sizeof(a->address), err);
-    if (r == 0)
-        r = set_up(a, o, state, self, err);
+    r = take_state(a, o, self, &lock_fd, err);
     if (r == 0) {
         if (calls_in_clear(o->server))
             log_warn("the token, specs and logs go to '%s' in the clear, for all on the way to read; use https",

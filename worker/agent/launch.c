@@ -14,6 +14,7 @@
 
 #include "base/buf.h"
 #include "base/io.h"
+#include "base/try.h"
 #include "worker/agent/program.h"
 #include "worker/agent/shim.h"
 
@@ -288,17 +289,31 @@ int launch_log_free(const char *folder, int rank)
     return flock(fd, LOCK_EX | LOCK_NB) < 0 ? -EBUSY : 0;
 }
 
+/* 0, or a positive errno. */
+static int say_how(posix_spawn_file_actions_t *actions, posix_spawnattr_t *attr, int log_fd, int ready_fd, int wire)
+{
+    sigset_t all;
+
+    (void)sigfillset(&all);
+    TRY(posix_spawn_file_actions_addopen(actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0));
+    TRY(posix_spawn_file_actions_adddup2(actions, log_fd, STDOUT_FILENO));
+    TRY(posix_spawn_file_actions_adddup2(actions, log_fd, STDERR_FILENO));
+    TRY(posix_spawn_file_actions_adddup2(actions, ready_fd, SHIM_READY_FD));
+    if (wire >= 0)
+        TRY(posix_spawn_file_actions_adddup2(actions, wire, SHIM_WIRE_FD));
+    TRY(posix_spawnattr_setflags(attr, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF));
+    TRY(posix_spawnattr_setsigmask(attr, &all));
+    return posix_spawnattr_setsigdefault(attr, &all);
+}
+
 /* posix_spawn in a session of its own, with the signals held back that the shim wants to see: none can end
  * it before it looks. */
 static int spawn(const struct launch *l, char **argv, char **envp, int log_fd, int ready_fd, int wire, pid_t *ret)
 {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attr;
-    sigset_t all, none;
     int r;
 
-    (void)sigfillset(&all);
-    (void)sigemptyset(&none);
     r = posix_spawn_file_actions_init(&actions);
     if (r)
         return -r;
@@ -307,21 +322,7 @@ static int spawn(const struct launch *l, char **argv, char **envp, int log_fd, i
         (void)posix_spawn_file_actions_destroy(&actions);
         return -r;
     }
-    r = posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    if (!r)
-        r = posix_spawn_file_actions_adddup2(&actions, log_fd, STDOUT_FILENO);
-    if (!r)
-        r = posix_spawn_file_actions_adddup2(&actions, log_fd, STDERR_FILENO);
-    if (!r)
-        r = posix_spawn_file_actions_adddup2(&actions, ready_fd, SHIM_READY_FD);
-    if (!r && wire >= 0)
-        r = posix_spawn_file_actions_adddup2(&actions, wire, SHIM_WIRE_FD);
-    if (!r)
-        r = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    if (!r)
-        r = posix_spawnattr_setsigmask(&attr, &all);
-    if (!r)
-        r = posix_spawnattr_setsigdefault(&attr, &all);
+    r = say_how(&actions, &attr, log_fd, ready_fd, wire);
     if (!r)
         r = posix_spawn(ret, l->self, &actions, &attr, argv, envp);
     (void)posix_spawnattr_destroy(&attr);

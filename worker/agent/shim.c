@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/options.h"
+#include "base/try.h"
 #include "base/utf8.h"
 #include "worker/agent/cgroup.h"
 #include "worker/agent/guard.h"
@@ -515,6 +516,17 @@ static void clear(struct shim *s)
     io_close(&s->failed_fd);
 }
 
+/* The parent of all that the rank starts, until the agent is gone where that is asked for; then the rank itself. */
+static int take_post(struct shim *s)
+{
+    TRY(catch_signals(s));
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
+        return -errno;
+    if (s->parent && (prctl(PR_SET_PDEATHSIG, SHIM_KILL) < 0 || getppid() != s->parent))
+        return -ESRCH;
+    return start(s);
+}
+
 int shim_main(int argc, char **argv)
 {
     char page[PATH_MAX];
@@ -533,13 +545,7 @@ int shim_main(int argc, char **argv)
         s.flight = NULL;
     lines_init(&s.lines, s.log_limit);
     buf_init(&s.out, 8 * PIPE_READ);
-    r = catch_signals(&s);
-    if (r == 0 && prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
-        r = -errno;
-    if (r == 0 && s.parent && (prctl(PR_SET_PDEATHSIG, SHIM_KILL) < 0 || getppid() != s.parent))
-        r = -ESRCH;
-    if (r == 0)
-        r = start(&s);
+    r = take_post(&s);
     if (r < 0) {
         s.exit = (struct rank_exit){.status = -1, .cause = EXIT_CAUSE_NODE, .at_ms = clock_wall_us() / 1000};
         say(&s.exit, "cannot start", s.argv[0], -r);

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/options.h"
+#include "base/try.h"
 #include "worker/agent/ranks.h"
 #include "worker/agent/solo_plan.h"
 #include "worker/agent/shim.h"
@@ -346,6 +347,14 @@ static const struct options options = {
     .rows = rows,
 };
 
+static int run_on(struct attempt *a, const struct machine_cfg *cfg, bool resume, struct merr *err)
+{
+    TRY(machine_new(cfg, &a->machine, err));
+    TRY(ranks_new(&(struct ranks_cfg){.machine = a->machine, .node = RUN_NODE, .slots = DEVICES_MOST}, &a->ranks, err));
+    TRY(settle_earlier(a, resume, err));
+    return run_job(a, err);
+}
+
 static int run_in(struct attempt *a, const struct settings *o, const char *self, struct merr *err)
 {
     IO_CLOSE_AUTO int lock_fd = -1;
@@ -363,16 +372,8 @@ static int run_in(struct attempt *a, const struct settings *o, const char *self,
     if (cfg.threads < 1)
         cfg.threads = 1;
     a->threads = cfg.threads;
-    r = lock_folder(a->dir, &lock_fd, err);
-    if (r == 0)
-        r = machine_new(&cfg, &a->machine, err);
-    if (r == 0)
-        r = ranks_new(&(struct ranks_cfg){.machine = a->machine, .node = RUN_NODE, .slots = DEVICES_MOST}, &a->ranks,
-                      err);
-    if (r == 0)
-        r = settle_earlier(a, o->resume, err);
-    if (r == 0)
-        r = run_job(a, err);
+    TRY(lock_folder(a->dir, &lock_fd, err));
+    r = run_on(a, &cfg, o->resume, err);
     ranks_free(a->ranks);
     machine_free(a->machine);
     return r;

@@ -67,37 +67,45 @@ static int scan_parts(const char *folder, struct head *h, struct parity_part par
     return 0;
 }
 
+/* What a step's parts and parity come to; path: of its parity. */
+static int print_step(struct head *h, const struct parity_part *part, const char *path, struct buf *ret)
+{
+    struct parity p = {0};
+    size_t at = ret->len;
+    int r = 0;
+
+    TRY(buf_add(ret, h, sizeof(*h)));
+    TRY(buf_add(ret, part, h->parts * sizeof(*part)));
+    if (parity_read(path, &p, NULL) == 0 && memcmp(p.id, h->id, sizeof(h->id)) == 0) {
+        size_t before = ret->len;
+
+        r = parity_encode(&p, ret, NULL);
+        h->parity_bytes = ret->len - before;
+    }
+    parity_clear(&p);
+    TRY(r);
+    memcpy(ret->data + at, h, sizeof(*h));
+    return 0;
+}
+
+static int scan(const char *dir, uint64_t step, struct parity_part *part, struct buf *ret, struct merr *err)
+{
+    char folder[MCK_PATH_MAX], path[MCK_PATH_MAX];
+    struct head h = {.step = step};
+    int r;
+
+    TRY(folder_step_path(dir, step, NULL, folder, err));
+    TRY(folder_step_path(dir, step, PARITY_NAME, path, err));
+    TRY(scan_parts(folder, &h, part, err));
+    r = h.parts > 0 ? print_step(&h, part, path, ret) : 0;
+    return r < 0 ? merr_set(err, r, "no room for what the memory's snapshots come to") : 0;
+}
+
 static int scan_step(const char *dir, uint64_t step, struct buf *ret, struct merr *err)
 {
     struct parity_part *part = calloc(PARITY_PARTS_MAX, sizeof(*part));
-    char folder[MCK_PATH_MAX], path[MCK_PATH_MAX];
-    struct head h = {.step = step};
-    struct parity p = {0};
-    size_t at = ret->len;
-    int r = part ? 0 : merr_set(err, -ENOMEM, "no memory to look at snapshots");
+    int r = part ? scan(dir, step, part, ret, err) : merr_set(err, -ENOMEM, "no memory to look at snapshots");
 
-    if (r == 0)
-        r = folder_step_path(dir, step, NULL, folder, err);
-    if (r == 0)
-        r = folder_step_path(dir, step, PARITY_NAME, path, err);
-    if (r == 0)
-        r = scan_parts(folder, &h, part, err);
-    if (r == 0 && h.parts > 0) {
-        r = buf_add(ret, &h, sizeof(h));
-        if (r == 0)
-            r = buf_add(ret, part, h.parts * sizeof(*part));
-        if (r == 0 && parity_read(path, &p, NULL) == 0 && memcmp(p.id, h.id, sizeof(h.id)) == 0) {
-            size_t before = ret->len;
-
-            r = parity_encode(&p, ret, NULL);
-            h.parity_bytes = ret->len - before;
-        }
-        if (r == 0)
-            memcpy(ret->data + at, &h, sizeof(h));
-        else
-            (void)merr_set(err, r, "no room for what the memory's snapshots come to");
-    }
-    parity_clear(&p);
     free(part);
     return r;
 }

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/try.h"
 #include "worker/engine/comm/coded_priv.h"
 #include "worker/engine/comm/comm.h"
 #include "worker/engine/comm/direct.h"
@@ -54,21 +55,25 @@ static int check_cfg(const struct comm_cfg *cfg, struct merr *err)
 }
 
 /* All tell all what they have for a GPU: whoever leaves it knows that all ways work. */
-static int greet(struct comm_world *w, const struct gpu_card *mine, struct merr *err)
+static int greet_by(struct comm_world *w, const struct gpu_card *mine, int *ranks, struct gpu_card *card,
+                    struct merr *err)
 {
     struct comm_group *all;
+
+    for (int i = 0; i < w->wait.size; i++)
+        ranks[i] = i;
+    TRY(comm_group_new(w, "rendezvous", ranks, w->wait.size, &all, err));
+    TRY(comm_all_gather(all, mine, sizeof(*mine), card, err));
+    return gpu_agree(&w->gpu, card, err);
+}
+
+static int greet(struct comm_world *w, const struct gpu_card *mine, struct merr *err)
+{
     int *ranks = calloc((size_t)w->wait.size, sizeof(*ranks));
     struct gpu_card *card = calloc((size_t)w->wait.size, sizeof(*card));
-    int r = ranks && card ? 0 : merr_set(err, -ENOMEM, "no memory for %d ranks", w->wait.size);
+    int r = ranks && card ? greet_by(w, mine, ranks, card, err)
+                          : merr_set(err, -ENOMEM, "no memory for %d ranks", w->wait.size);
 
-    for (int i = 0; r == 0 && i < w->wait.size; i++)
-        ranks[i] = i;
-    if (r == 0)
-        r = comm_group_new(w, "rendezvous", ranks, w->wait.size, &all, err);
-    if (r == 0)
-        r = comm_all_gather(all, mine, sizeof(*mine), card, err);
-    if (r == 0)
-        r = gpu_agree(&w->gpu, card, err);
     free(ranks);
     free(card);
     return r;
@@ -115,10 +120,21 @@ static int make(struct comm_world *w, const struct comm_cfg *cfg, struct merr *e
     return 0;
 }
 
+static int open_world(struct comm_world *w, const struct comm_cfg *cfg, struct merr *err)
+{
+    struct gpu_card card;
+
+    TRY(make(w, cfg, err));
+    TRY(gpu_open(&w->gpu, &w->wait, cfg, &card, err));
+    TRY(meet(w, cfg, err));
+    if (w->wait.size > 1)
+        TRY(greet(w, &card, err));
+    return w->gpu.usable ? direct_open(&w->gpu, err) : 0;
+}
+
 int comm_world_open(const struct comm_cfg *cfg, struct comm_world **ret, struct merr *err)
 {
     struct comm_world *w;
-    struct gpu_card card;
     int r = check_cfg(cfg, err);
 
     if (r < 0)
@@ -126,15 +142,7 @@ int comm_world_open(const struct comm_cfg *cfg, struct comm_world **ret, struct 
     w = calloc(1, sizeof(*w));
     if (!w)
         return merr_set(err, -ENOMEM, "no memory for a world of %d ranks", cfg->size);
-    r = make(w, cfg, err);
-    if (r == 0)
-        r = gpu_open(&w->gpu, &w->wait, cfg, &card, err);
-    if (r == 0)
-        r = meet(w, cfg, err);
-    if (r == 0 && w->wait.size > 1)
-        r = greet(w, &card, err);
-    if (r == 0 && w->gpu.usable)
-        r = direct_open(&w->gpu, err);
+    r = open_world(w, cfg, err);
     if (r < 0) {
         (void)failure_keep(&w->wait.failure, r, "the world did not open");
         comm_world_close(w);

@@ -215,19 +215,22 @@ static int prepare(struct fetch *f, struct merr *err)
     return 0;
 }
 
+static int fetch(struct fetch *f, struct mck *c, uint64_t *bytes, struct merr *err)
+{
+    size_t rounds = 0;
+
+    TRY(prepare(f, err));
+    TRY(ask(f, c, err));
+    TRY(count(f, &rounds, bytes, err));
+    return f->cfg->leaders ? trade(f, rounds, err) : 0;
+}
+
 int fetch_chunks(const struct fetch_cfg *cfg, struct mck *c, uint64_t *bytes, int *ret_own, struct merr *why,
                  struct merr *err)
 {
     struct fetch f = {.cfg = cfg, .ix = mck_tables(c), .own = ret_own, .why = why};
-    size_t rounds = 0;
-    int r = prepare(&f, err);
+    int r = fetch(&f, c, bytes, err);
 
-    if (r == 0)
-        r = ask(&f, c, err);
-    if (r == 0)
-        r = count(&f, &rounds, bytes, err);
-    if (r == 0 && cfg->leaders)
-        r = trade(&f, rounds, err);
     for (uint32_t i = 0; f.fd && i < f.ix->files; i++)
         io_close(&f.fd[i]);
     free(f.fd);

@@ -427,6 +427,15 @@ static int find_place(struct guard *g, const struct guard_cfg *cfg, int *leader,
     return g->in && g->out && g->sum ? 0 : merr_set(err, -ENOMEM, "no memory for pieces of %d nodes", g->n);
 }
 
+static int open_world(struct guard *g, struct comm_cfg *c, const int *place, struct merr *err)
+{
+    TRY(flight_private(&g->flight, err));
+    c->flight = g->flight;
+    TRY(comm_world_open(c, &g->world, err));
+    TRY(comm_group_new(g->world, "nodes", place, g->nodes, &g->all, err));
+    return comm_group_new(g->world, "parity", place + g->first, g->n, &g->group, err);
+}
+
 static int meet(struct guard *g, const struct guard_cfg *cfg, struct merr *err)
 {
     int *place = calloc((size_t)g->nodes, sizeof(*place));
@@ -442,14 +451,7 @@ static int meet(struct guard *g, const struct guard_cfg *cfg, struct merr *err)
         return merr_set(err, -ENOMEM, "no memory for %d nodes", g->nodes);
     for (int i = 0; i < g->nodes; i++)
         place[i] = i;
-    r = flight_private(&g->flight, err);
-    c.flight = g->flight;
-    if (r == 0)
-        r = comm_world_open(&c, &g->world, err);
-    if (r == 0)
-        r = comm_group_new(g->world, "nodes", place, g->nodes, &g->all, err);
-    if (r == 0)
-        r = comm_group_new(g->world, "parity", place + g->first, g->n, &g->group, err);
+    r = open_world(g, &c, place, err);
     free(place);
     return r;
 }

@@ -94,29 +94,28 @@ static int group(struct rank *rank, const char *name, const int *ranks, int n, s
     return 0;
 }
 
-static int open_groups(struct rank *rank, struct merr *err)
+/* ranks: room for all of them. */
+static int fill_groups(struct rank *rank, int *ranks, struct merr *err)
 {
-    int *ranks = calloc(rank->run.world, sizeof(*ranks)), r = 0;
+    const struct mesh *mesh = rank->mesh;
 
-    if (!ranks)
-        return merr_set(err, -ENOMEM, "no memory for %d ranks", rank->run.world);
     for (int i = 0; i < rank->run.world; i++)
         ranks[i] = i;
-    r = comm_group_new(rank->world, "world", ranks, rank->run.world, &rank->all, err);
-    if (r == 0)
-        comm_group_order(rank->all, false);
-    if (r == 0)
-        r = group(rank, "tp", ranks, mesh_tp_ranks(rank->mesh, ranks), &rank->tp, err);
-    if (r == 0)
-        r = group(rank, "kv", ranks, mesh_kv_ranks(rank->mesh, rank->model.kv_copies, ranks), &rank->kv, err);
-    if (r == 0)
-        r = group(rank, "cp", ranks, mesh_cp_ranks(rank->mesh, ranks), &rank->cp, err);
-    if (r == 0)
-        r = group(rank, "dp", ranks, mesh_dp_ranks(rank->mesh, ranks), &rank->dp, err);
-    if (r == 0)
-        r = group(rank, "pp", ranks, mesh_pp_ranks(rank->mesh, ranks), &rank->pp, err);
-    if (r == 0 && rank->model.tied)
-        r = group(rank, "pair", ranks, mesh_pair_ranks(rank->mesh, ranks), &rank->pair, err);
+    TRY(comm_group_new(rank->world, "world", ranks, rank->run.world, &rank->all, err));
+    comm_group_order(rank->all, false);
+    TRY(group(rank, "tp", ranks, mesh_tp_ranks(mesh, ranks), &rank->tp, err));
+    TRY(group(rank, "kv", ranks, mesh_kv_ranks(mesh, rank->model.kv_copies, ranks), &rank->kv, err));
+    TRY(group(rank, "cp", ranks, mesh_cp_ranks(mesh, ranks), &rank->cp, err));
+    TRY(group(rank, "dp", ranks, mesh_dp_ranks(mesh, ranks), &rank->dp, err));
+    TRY(group(rank, "pp", ranks, mesh_pp_ranks(mesh, ranks), &rank->pp, err));
+    return rank->model.tied ? group(rank, "pair", ranks, mesh_pair_ranks(mesh, ranks), &rank->pair, err) : 0;
+}
+
+static int open_groups(struct rank *rank, struct merr *err)
+{
+    int *ranks = calloc(rank->run.world, sizeof(*ranks));
+    int r = ranks ? fill_groups(rank, ranks, err) : merr_set(err, -ENOMEM, "no memory for %d ranks", rank->run.world);
+
     free(ranks);
     return r;
 }

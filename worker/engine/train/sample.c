@@ -298,23 +298,24 @@ static int generate(struct sampler *s, FILE *out, struct merr *err)
     return 0;
 }
 
+static int sample(struct sampler *s, struct mck **c, FILE *out, struct merr *err)
+{
+    struct kern_cfg cfg = {.threads = s->cfg->threads};
+
+    TRY(state_open(s->cfg->checkpoint, c, err));
+    TRY(s->k->stream_new(&cfg, &s->stream, err));
+    TRY(read_config(s, *c, err));
+    TRY(take_prompt(s, err));
+    TRY(load_model(s, *c, err));
+    return generate(s, out, err);
+}
+
 int sample_text(const struct sample_cfg *cfg, FILE *out, struct merr *err)
 {
     struct sampler s = {.cfg = cfg, .k = kern_cpu()};
-    struct kern_cfg kc = {.threads = cfg->threads};
     struct mck *c = NULL;
-    int r = state_open(cfg->checkpoint, &c, err);
+    int r = sample(&s, &c, out, err);
 
-    if (r == 0)
-        r = s.k->stream_new(&kc, &s.stream, err);
-    if (r == 0)
-        r = read_config(&s, c, err);
-    if (r == 0)
-        r = take_prompt(&s, err);
-    if (r == 0)
-        r = load_model(&s, c, err);
-    if (r == 0)
-        r = generate(&s, out, err);
     stage_free(s.stage);
     tokenizer_free(s.tokenizer);
     if (s.weights)
