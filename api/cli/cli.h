@@ -157,6 +157,7 @@ int logs_run(struct cli *c);
 int logs_submitted(struct cli *c, const char *job); /* its output until its end, then its outcome */
 int nodes_list(struct cli *c);
 int nodes_act(struct cli *c);
+int nodes_test(struct cli *c);
 int nodes_remove(struct cli *c);
 int nodes_enroll(struct cli *c);
 int nodes_forget(struct cli *c);

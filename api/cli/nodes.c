@@ -8,6 +8,8 @@
 #include "base/try.h"
 
 #define NODES_MOST 1000000
+#define REASON_BYTES 200
+#define PATH_BYTES 1024
 #define TOP_JOBS 200 /* looked at; as many as the terminal has room for are shown */
 
 /* "4 cpu": the classes of a node's devices; the jobs on them; how many are free. */
@@ -72,13 +74,29 @@ static void print_slot(const json_t *node, const json_t *slot)
     cli_print_text(cli_str(node, "id"));
 }
 
-/* Why GPUs take no work, and which devices are slow, a line each. */
+/* Why a node is given no work, or less, and since when. */
+static void print_health(const json_t *node, const json_t *health, const char *state)
+{
+    if (!*state || strcmp(state, "well") == 0)
+        return;
+    cli_print_text(cli_str(node, "id"));
+    (void)printf(": %s since %s", state, cli_str(health, "since"));
+    (void)printf(*cli_str(health, "reason") ? ": " : "");
+    cli_print_text(cli_str(health, "reason"));
+    (void)printf("\n");
+}
+
+/* Why nodes and GPUs take no work, and which devices are slow, a line each. */
 static void print_ills(const json_t *nodes)
 {
     const json_t *node, *slot;
     size_t i, k;
 
     json_array_foreach (nodes, i, node) {
+        const json_t *health = json_object_get(node, "health"), *check = json_object_get(health, "check");
+
+        print_health(node, health, cli_str(health, "state"));
+        print_health(node, check, cli_str(check, "level"));
         json_array_foreach (json_object_get(node, "slots"), k, slot) {
             const char *why = cli_str(json_object_get(slot, "gpu"), "why");
             const json_t *slow = json_object_get(slot, "slow");
@@ -143,18 +161,25 @@ int nodes_list(struct cli *c)
     return 0;
 }
 
-/* Ask something of a node, whose path tail follows. *ret is new; NULL: it was printed as JSON. */
-static int ask(struct cli *c, const char *method, const char *tail, json_t **ret)
-{
-    static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-    const char *node = c->arg[0];
-    char path[256];
-    int r;
+static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 
-    if (!*node || strlen(node) > 128 || strspn(node, good) != strlen(node))
+/* Call something of a node, whose path tail follows. *ret is new. */
+static int call_node(struct cli *c, const char *method, const char *tail, json_t **ret)
+{
+    const char *node = c->arg[0];
+    char path[PATH_BYTES];
+
+    if (!*node || strlen(node) > 128 || strspn(node, plain) != strlen(node))
         return cli_fail(CLI_NOT_FOUND, "no node '%.64s'; `muster nodes` shows those there are", node);
     (void)snprintf(path, sizeof(path), "/v1/nodes/%s%s", node, tail);
-    r = cli_call(c, method, path, NULL, NULL, ret);
+    return cli_call(c, method, path, NULL, NULL, ret);
+}
+
+/* The same; *ret NULL: it was printed as JSON. */
+static int ask(struct cli *c, const char *method, const char *tail, json_t **ret)
+{
+    int r = call_node(c, method, tail, ret);
+
     if (r || !c->json)
         return r;
     r = cli_print_json_new(*ret);
@@ -176,13 +201,64 @@ static int act(struct cli *c, const char *method, const char *tail, const char *
 int nodes_act(struct cli *c)
 {
     bool drain = strcmp(c->cmd->name, "drain") == 0;
-    long deadline = cli_number(c, "deadline", 0);
-    char tail[64];
+    long deadline = drain ? cli_number(c, "deadline", 0) : 0;
+    const char *reason = drain ? cli_option(c, "reason") : NULL;
+    char tail[PATH_BYTES - 160];
+    size_t n;
 
-    (void)snprintf(tail, sizeof(tail), "/%s", c->cmd->name);
+    if (reason && strlen(reason) > REASON_BYTES)
+        return cli_fail(CLI_USAGE, "--reason: want at most %d bytes", REASON_BYTES);
+    n = (size_t)snprintf(tail, sizeof(tail), "/%s?", c->cmd->name);
     if (deadline)
-        (void)snprintf(tail, sizeof(tail), "/drain?deadline_s=%ld", deadline);
+        n += (size_t)snprintf(tail + n, sizeof(tail) - n, "deadline_s=%ld&", deadline);
+    n += reason ? (size_t)snprintf(tail + n, sizeof(tail) - n, "reason=") : 0;
+    for (const char *p = reason; p && *p; p++)
+        n += (size_t)snprintf(tail + n, sizeof(tail) - n, strchr(plain, *p) ? "%c" : "%%%02X", (unsigned char)*p);
+    tail[n - (tail[n - 1] == '?' || tail[n - 1] == '&')] = '\0';
     return act(c, "POST", tail, drain ? "gets no new work" : "gets work again");
+}
+
+static void print_test(const char *node, const json_t *test)
+{
+    static const struct {
+        const char *field, *unit;
+    } rate[] = {{"memory_gb_s", "GB/s of memory copied"},
+                {"gemm_gflop_s", "GFLOP/s of matrices multiplied"},
+                {"disk_mb_s", "MB/s written to disk"},
+                {"loopback_gb_s", "GB/s over loopback"}};
+
+    (void)printf("%s %s its test%s", node, json_is_true(json_object_get(test, "passed")) ? "has passed" : "has failed",
+                 *cli_str(test, "why") ? ": " : "");
+    cli_print_text(cli_str(test, "why"));
+    (void)printf("\n");
+    for (size_t i = 0; i < sizeof(rate) / sizeof(rate[0]); i++)
+        if (json_is_number(json_object_get(test, rate[i].field)))
+            (void)printf("  %.1f %s\n", cli_real(test, rate[i].field), rate[i].unit);
+}
+
+int nodes_test(struct cli *c)
+{
+    json_auto_t *node = NULL;
+    const json_t *test;
+    int r = call_node(c, "POST", "/test", &node);
+    long long id = r ? 0 : cli_int(json_object_get(node, "test"), "running");
+
+    while (r == 0 && cli_int(json_object_get(node, "test"), "running") == id) { /* the server sets an end */
+        (void)poll(NULL, 0, 500);
+        json_decref(node);
+        node = NULL;
+        r = call_node(c, "GET", "", &node);
+    }
+    if (r)
+        return r;
+    test = json_object_get(node, "test");
+    if (cli_int(test, "id") != id)
+        return cli_fail(CLI_FAILED, "%s went silent before its test was over", c->arg[0]);
+    if (c->json)
+        r = cli_print_json(test);
+    else
+        print_test(c->arg[0], test);
+    return r ? r : json_is_true(json_object_get(test, "passed")) ? 0 : CLI_FAILED;
 }
 
 int nodes_enroll(struct cli *c)

@@ -27,6 +27,7 @@ struct registration {
     size_t n_runs;
     json_t *gpus;        /* NULL: none are offered */
     json_t *nic;         /* NULL: not known */
+    json_t *health;      /* as in a report */
     bool shared_account; /* ranks run as the agent's own user */
 };
 

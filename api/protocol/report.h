@@ -121,7 +121,9 @@ struct report {
     int64_t seq;
     struct report_run *runs;
     size_t n_runs;
-    json_t *gpus; /* NULL: none are offered */
+    json_t *gpus;   /* NULL: none are offered */
+    json_t *health; /* what the node's checks say; NULL: nothing new */
+    json_t *test;   /* what came of an active test; NULL: none was done */
     struct report_pieces pieces[REPORT_KINDS];
 };
 
@@ -135,6 +137,8 @@ struct report_answer {
     size_t n_stale;
     struct report_ref *forget; /* stored: their folders may go */
     size_t n_forget;
+    int64_t test;   /* number of an active test that the node is to do; 0: none */
+    int64_t now_ms; /* the server's wall time; 0: not told */
 };
 
 extern const char *const report_kind_names[REPORT_KINDS]; /* "logs", "metrics", "events" */

@@ -4,7 +4,7 @@
 
 bool node_gives(const struct node *n)
 {
-    return n->contact == NODE_READY && n->registered && !n->drain;
+    return n->contact == NODE_READY && n->registered && !n->drain && n->health.check == HEALTH_CHECK_WELL;
 }
 
 struct slot *node_slot(const struct node *n, int slot)
@@ -20,6 +20,7 @@ void node_free(struct node *n)
     if (!n)
         return;
     json_decref(n->gpus);
+    json_decref(n->test.result);
     free(n->slots);
     free(n->links);
     free(n->listed);

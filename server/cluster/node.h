@@ -13,8 +13,8 @@
 #include "base/bucket.h"
 #include "scheduler/cluster/slow.h"
 #include "scheduler/plan/cost.h"
+#include "server/cluster/health.h"
 #include "server/cluster/job.h"
-#include "server/cluster/strikes.h"
 
 #define NODE_SILENT_US INT64_C(2500000) /* two words of its agent have not come */
 
@@ -44,6 +44,12 @@ struct link { /* from a node to another, measured (links.h) */
     int64_t at_us; /* wall */
 };
 
+struct node_test {       /* an active test of the node */
+    int64_t id;          /* of the one that its agent is to do; 0: none */
+    int64_t deadline_us; /* monotonic: it has failed by then */
+    json_t *result;      /* owned: of the newest one that is over; NULL: none */
+};
+
 struct node {
     char name[JOB_NODE_MAX], address[JOB_NODE_MAX], release[32];
     bool shared_account; /* its jobs run under the account of its agent */
@@ -52,9 +58,9 @@ struct node {
     enum node_contact contact;
     bool registered; /* with this musterd */
     bool changed;    /* what the store keeps of it, since it was kept last */
-    bool drain;
-    bool suspected; /* it was drained for its strikes, by this musterd */
-    struct strikes strikes;
+    bool drain;      /* nobody gets its devices, and its jobs leave: health says why */
+    struct health health;
+    struct node_test test;
     int64_t drain_by_us;           /* monotonic: its jobs have left by then; 0: nobody said */
     int64_t seen_us, seen_wall_us; /* monotonic, wall */
     int64_t lost_wall_us;          /* since when it has been lost; 0: it is not, or was not before this musterd */
@@ -77,7 +83,8 @@ struct node {
     size_t row, n_rows; /* of the snapshot being taken */
 };
 
-/* Whether jobs can be given its free devices: it is heard of, has registered and is not drained. */
+/* Whether jobs can be given its free devices: it is heard of, has registered, is not drained, and its own checks let
+ * it. */
 bool node_gives(const struct node *n);
 
 /* Borrowed; NULL: the node (which may be NULL) has none of that number. */

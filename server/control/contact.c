@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "server/cluster/links.h"
+#include "server/control/care.h"
 #include "server/control/change.h"
 #include "server/control/events.h"
 #include "server/control/records.h"
@@ -30,6 +31,7 @@ void contact_see(struct core *c, struct node *n)
     change_node(c, n);
     c->schedule_wanted = true;
     tell(c, n, "scheduler", "ready");
+    care_back(c, n);
 }
 
 /* --- runs that a node does not have any more --------------------------------------------------------- */
@@ -215,6 +217,7 @@ static void lose_node(struct core *c, struct node *n)
     change_node(c, n);
     c->schedule_wanted = true;
     tell(c, n, "scheduler", "lost");
+    care_lost(c, n);
     for (size_t i = 0; i < c->jobs.n_order; i++) {
         struct entry *e = table_at(&c->jobs, i);
 

@@ -1,9 +1,11 @@
 #include "server/control/hangs.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/buf.h"
 #include "base/ops.h"
+#include "server/control/care.h"
 #include "server/control/change.h"
 #include "server/control/events.h"
 #include "server/control/incidents.h"
@@ -76,6 +78,24 @@ static bool is_to_judge(const struct core *c, const struct entry *e)
     return all || beats;
 }
 
+/* Nothing moves in a call: each node of those that are in it may be why. */
+static void blame_all(struct core *c, const struct entry *e, const struct hang_verdict *v, const char *why)
+{
+    char nodes[HANG_ROOTS_MAX][JOB_NODE_MAX];
+    size_t n = 0, k;
+
+    for (size_t i = 0; i < v->roots && i < HANG_ROOTS_MAX; i++) {
+        const char *node = e->job.places[v->root[i]].node;
+
+        for (k = 0; k < n && strcmp(nodes[k], node) != 0;)
+            k++;
+        if (k == n)
+            memcpy(nodes[n++], node, JOB_NODE_MAX);
+    }
+    for (k = 0; k < n; k++)
+        care_blame(c, e, nodes[k], ACT_IN_CALL, n, why);
+}
+
 void hangs_look(struct core *c, struct entry *e)
 {
     size_t n = e->job.n_places;
@@ -98,6 +118,8 @@ void hangs_look(struct core *c, struct entry *e)
         events_note(c, e->job.id, e->job.user, "note", e->job.generation, "scheduler", "hang", buf_text(&text),
                     evidence(ranks, n, &v));
         incidents_hang(c, e, ranks, n, &v, buf_text(&text));
+        if (v.class_ == HANG_IN_CALL)
+            blame_all(c, e, &v, buf_text(&text));
         runs_fault(c, e, v.root[0], act_of(v.class_), buf_text(&text), NULL, "scheduler");
     }
     free(ranks);

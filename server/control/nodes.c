@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "scheduler/cluster/snapshot.h"
 #include "server/cluster/slots.h"
+#include "server/control/care.h"
 #include "server/control/change.h"
 #include "server/control/contact.h"
 #include "server/control/deltas.h"
@@ -61,7 +62,8 @@ static void hurry(struct core *c, const struct node *n)
 void nodes_drain(struct core *c, struct call *call)
 {
     struct node *n = find(c, call);
-    char actor[80], text[128];
+    const char *reason = http_query(call->req, "reason");
+    char actor[80];
     int64_t us = call_number(call, "deadline_s", 0) * 1000000;
 
     if (!n)
@@ -72,14 +74,8 @@ void nodes_drain(struct core *c, struct call *call)
         change_node(c, n);
     }
     actor_of(call, actor, sizeof(actor));
-    (void)snprintf(text, sizeof(text), "node %s is drained", n->name);
-    if (!n->drain) { /* the next round moves its jobs */
-        n->drain = true;
-        change_node(c, n);
-        events_note(c, 0, "", "node", 0, actor, "draining", text,
-                    json_pack("{s:s, s:s}", "node", n->name, "state", "draining"));
-        c->schedule_wanted = true;
-    }
+    if (n->health.state != HEALTH_HELD || reason) /* the next round moves its jobs */
+        care_hold(c, n, actor, reason ? reason : "");
     call_answer_new(call, 202, view_node(c, n));
 }
 
@@ -92,16 +88,31 @@ void nodes_undrain(struct core *c, struct call *call)
         return;
     actor_of(call, actor, sizeof(actor));
     learn_pardon(c, n, actor);
-    if (n->drain) {
-        n->drain = n->suspected = false;
-        n->strikes.n = 0;
-        n->drain_by_us = 0;
-        change_node(c, n);
-        events_note(c, 0, "", "node", 0, actor, "undrained", n->name,
-                    json_pack("{s:s, s:s}", "node", n->name, "state", "ready"));
-        c->schedule_wanted = true;
-    }
+    care_pardon(c, n, actor);
     call_answer_new(call, 202, view_node(c, n));
+}
+
+void nodes_get(struct core *c, struct call *call)
+{
+    const struct node *n = find(c, call);
+
+    if (n)
+        call_answer_new(call, 200, view_node(c, n));
+}
+
+void nodes_test(struct core *c, struct call *call)
+{
+    struct node *n = find(c, call);
+    struct merr err;
+    char actor[80];
+
+    if (!n)
+        return;
+    actor_of(call, actor, sizeof(actor));
+    if (care_test(c, n, actor, &err) < 0)
+        call_problem(call, 409, "not-tested", "%s", err.text);
+    else
+        call_answer_new(call, 202, view_node(c, n));
 }
 
 /* Whether the node has to stay on the list, and why. */

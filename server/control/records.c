@@ -246,11 +246,12 @@ int records_read_job(struct core *c, uint64_t id, struct job *ret, char **ret_sp
 
 static bool put_node(struct core *c, const struct node *n)
 {
-    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:b, s:I, s:b, s:I, s:I, s:I, s:o}", "address", n->address, "version",
-                          n->release, "boot_id", n->boot_id, "incarnation", n->incarnation, "shared_account",
+    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:b, s:I, s:b, s:I, s:I, s:I, s:o, s:o, s:O*}", "address", n->address,
+                          "version", n->release, "boot_id", n->boot_id, "incarnation", n->incarnation, "shared_account",
                           n->shared_account, "seq", (json_int_t)n->seq, "drain", n->drain, "drain_by_us",
                           (json_int_t)moment_wall_of(&c->now, n->drain_by_us), "lost_us", (json_int_t)n->lost_wall_us,
-                          "seen_us", (json_int_t)n->seen_wall_us, "slots", slots_record(&c->cluster.classes, n));
+                          "seen_us", (json_int_t)n->seen_wall_us, "slots", slots_record(&c->cluster.classes, n),
+                          "health", health_record(&n->health), "test", n->test.result);
 
     return records_put_row_new(c, STORE_NODES, n->name, o);
 }
@@ -274,6 +275,20 @@ static void copy_text(char *to, size_t size, const json_t *o, const char *key)
     const char *text = json_string_value(json_object_get(o, key));
 
     utf8_copy(to, size, text ? text : "");
+}
+
+static void load_health(const struct core *c, struct node *n, const json_t *o)
+{
+    const json_t *result = json_object_get(o, "test");
+
+    health_load(&n->health, json_object_get(o, "health"));
+    n->drain = json_is_true(json_object_get(o, "drain"));
+    if (n->drain && !health_is_out(&n->health)) /* by a musterd that kept no reasons */
+        health_set(&n->health, HEALTH_HELD, "", c->now.wall_us);
+    n->drain = health_is_out(&n->health);
+    if (n->health.known_us == 0)
+        n->health.known_us = c->now.wall_us;
+    n->test.result = json_is_object(result) ? json_incref((json_t *)result) : NULL;
 }
 
 int records_take_node(struct core *c, const struct store_row *row, struct merr *err)
@@ -300,7 +315,7 @@ int records_take_node(struct core *c, const struct store_row *row, struct merr *
     copy_text(n->incarnation, sizeof(n->incarnation), o, "incarnation");
     n->seq = json_integer_value(json_object_get(o, "seq"));
     n->shared_account = json_is_true(json_object_get(o, "shared_account"));
-    n->drain = json_is_true(json_object_get(o, "drain"));
+    load_health(c, n, o);
     n->drain_by_us = moment_mono_of(&c->now, json_integer_value(json_object_get(o, "drain_by_us")));
     n->lost_wall_us = json_integer_value(json_object_get(o, "lost_us"));
     n->seen_wall_us = json_integer_value(json_object_get(o, "seen_us"));

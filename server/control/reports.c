@@ -9,6 +9,7 @@
 #include "base/utf8.h"
 #include "base/log.h"
 #include "server/control/agent_rights.h"
+#include "server/control/care.h"
 #include "server/control/change.h"
 #include "server/control/contact.h"
 #include "server/control/events.h"
@@ -415,6 +416,9 @@ static void take_report(struct core *c, struct call *call, struct node *n, const
     int code;
 
     learn_gpus(c, n, call->body);
+    care_report(c, n, call->body);
+    answer.test = n->test.id;
+    answer.now_ms = c->now.wall_us / 1000;
     take_metrics(c, call->fresh);
     (void)report_acks_read(call->acks, &answer.acks, NULL); /* as the files' thread has left them */
     code = take_events(c, n, &r->pieces[REPORT_EVENTS], &answer.acks.of[REPORT_EVENTS]);

@@ -11,6 +11,7 @@
 
 #define WINDOW 512 /* waiting jobs that are looked at of one project with the same choice of classes */
 #define GROUPS_MAX 64
+#define SHY_MAX 64         /* any more of them are taken as if they were well */
 #define AGE_US 600000000   /* a wait of this length doubles a job's weight; up to four times */
 #define RESTART_US 5000000 /* what a change costs until it was measured */
 
@@ -41,6 +42,8 @@ struct round_own {
     struct profile **profiles; /* n of them, one a job at most */
     size_t n_profiles;
     struct ceilings *ceilings;
+    const struct node *shy[SHY_MAX]; /* nodes that are given work only where there is no other way */
+    size_t n_shy;
     bool cpu[RATES_TYPES_MAX]; /* every device of the type is a processor's */
 };
 
@@ -139,6 +142,8 @@ static void number_rows(struct core *c, struct round *r)
             node->n_rows++;
         }
         count_slots(r, node, node->row);
+        if (health_is_shy(&node->health) && r->own->n_shy < SHY_MAX)
+            r->own->shy[r->own->n_shy++] = node;
     }
     r->in.n_nodes = n;
 }
@@ -168,10 +173,10 @@ static void fill_nodes(struct round *r)
         struct sched_node *s = &r->own->nodes[i];
 
         *s = (struct sched_node){.type = (uint8_t)round_type(r, r->own->rows[i].class_)};
-        if (n->drain)
-            s->drained = k->total;
-        else
+        if (!n->drain)
             s->devices = k->held + (node_gives(n) ? to_come : 0);
+        if (n->drain || n->health.check != HEALTH_CHECK_WELL)
+            s->drained = k->total - s->devices;
         s->silent = k->total - s->devices - s->drained;
         fill_slow(&r->own->rows[i], s);
     }
@@ -410,21 +415,35 @@ static const char *left_node(const struct job *j)
                : NULL;
 }
 
-/* Nodes that its spec excludes; and the one that it shall leave, where others fit. */
+/* Whether the node is on probation, and the job is of several nodes. */
+static bool may_not_serve(const struct node *n, const struct sched_job *s)
+{
+    return n->health.state == HEALTH_PROBATION && s->min > (int32_t)n->n_slots;
+}
+
+/* Nodes that its spec excludes; and the one that it shall leave and those that are suspect, where others fit. */
 static int set_avoided(const struct core *c, struct round *r, const struct entry *e, struct sched_job *s)
 {
     const char *failed = left_node(&e->job);
+    size_t shy = job_waits(&e->job) ? r->own->n_shy : 0;
     size_t names = (e->exclude ? e->exclude->n : 0) + (failed != NULL);
-    uint32_t *rows = names > 0 ? calloc(names * 2 * r->n_types + 1, sizeof(*rows)) : NULL;
+    uint32_t *rows = names + shy > 0 ? calloc((names + shy) * 2 * r->n_types + 1, sizeof(*rows)) : NULL;
 
-    if (names == 0)
+    if (names + shy == 0)
         return 0;
     if (!rows)
         return -ENOMEM;
     for (size_t i = 0; e->exclude && i < e->exclude->n; i++)
         if (i == 0 || strcmp(e->exclude->v[i], e->exclude->v[i - 1]) != 0)
             s->n_barred = add_rows(c, e->exclude->v[i], rows, s->n_barred);
+    for (size_t i = 0; i < shy; i++) /* what needs several nodes needs them all to be well */
+        if (may_not_serve(r->own->shy[i], s) && !entry_excludes(e, r->own->shy[i]->name))
+            s->n_barred = add_rows(c, r->own->shy[i]->name, rows, s->n_barred);
     s->n_avoid = failed && !entry_excludes(e, failed) ? add_rows(c, failed, rows, s->n_barred) : s->n_barred;
+    for (size_t i = 0; i < shy; i++)
+        if (!may_not_serve(r->own->shy[i], s) && !entry_excludes(e, r->own->shy[i]->name) &&
+            (!failed || strcmp(failed, r->own->shy[i]->name) != 0))
+            s->n_avoid = add_rows(c, r->own->shy[i]->name, rows, s->n_avoid);
     s->avoid = r->own->avoid[r->in.n_jobs] = rows;
     return 0;
 }

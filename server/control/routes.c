@@ -97,8 +97,10 @@ PLAIN(timeline_of_job)
 PLAIN(timeline_of_all)
 PLAIN(timeline_checkpoints)
 PLAIN(nodes_list)
+PLAIN(nodes_get)
 PLAIN(nodes_drain)
 PLAIN(nodes_undrain)
+PLAIN(nodes_test)
 PLAIN(nodes_remove)
 PLAIN(enroll_make)
 PLAIN(secrets_list)
@@ -494,8 +496,10 @@ const struct http_route routes_table[] = {
     {"GET", "/v1/jobs/{id}/explain", ROLE_VIEWER, on_jobs_explain, 0, NULL},
     {"GET", "/v1/events", ROLE_VIEWER, on_timeline_of_all, 0, queries_events},
     {"GET", "/v1/nodes", ROLE_VIEWER, on_nodes_list, 0, queries_nodes},
+    {"GET", "/v1/nodes/{id}", ROLE_VIEWER, on_nodes_get, 0, NULL},
     {"POST", "/v1/nodes/{id}/drain", ROLE_ADMIN, on_nodes_drain, 0, queries_drain},
     {"POST", "/v1/nodes/{id}/undrain", ROLE_ADMIN, on_nodes_undrain, 0, NULL},
+    {"POST", "/v1/nodes/{id}/test", ROLE_ADMIN, on_nodes_test, 0, NULL},
     {"DELETE", "/v1/nodes/{id}", ROLE_ADMIN, on_nodes_remove, 0, NULL},
     {"POST", "/v1/nodes/{id}/enroll", ROLE_ADMIN, on_enroll_make, 0, NULL},
     {"DELETE", "/v1/nodes/{id}/enroll", ROLE_ADMIN, on_enroll_forget, 0, NULL},

@@ -8,15 +8,13 @@
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "server/control/care.h"
 #include "server/control/change.h"
 #include "server/control/events.h"
 #include "server/control/givers.h"
 #include "server/control/incidents.h"
 #include "server/control/ports.h"
 #include "server/control/state.h"
-
-#define SUSPECTED_LEAST 1 /* nodes that are drained for their strikes at a time, and one of so many more */
-#define SUSPECTED_SHARE 20
 
 void runs_describe(const struct job_place *p, size_t n, char *ret, size_t size)
 {
@@ -42,43 +40,6 @@ void runs_adopt(struct core *c, struct entry *e)
 void runs_release(struct core *c, const struct entry *e, const char *node)
 {
     cluster_release(&c->cluster, &e->job, node);
-    c->schedule_wanted = true;
-}
-
-/* Whether a suspected node may be drained: others go on, and not a large part of the cluster is suspected, for then
- * what they share is at fault. */
-static bool may_drain(const struct core *c)
-{
-    size_t suspected = 0, others = 0;
-
-    for (size_t i = 0; i < c->cluster.n_nodes; i++) {
-        suspected += c->cluster.nodes[i]->suspected && c->cluster.nodes[i]->drain;
-        others += node_gives(c->cluster.nodes[i]);
-    }
-    return others > 1 && suspected < SUSPECTED_LEAST + c->cluster.n_nodes / SUSPECTED_SHARE;
-}
-
-/* A job failed on a node by no fault of its user's. */
-static void charge(struct core *c, const struct entry *e, struct node *n)
-{
-    char text[200];
-
-    if (!n || n->drain || !strikes_add(&n->strikes, e->job.user, c->now.mono_us))
-        return;
-    if (!may_drain(c)) {
-        log_warn("node %s: jobs of several users failed on it, and it is not drained: too many nodes are", n->name);
-        return;
-    }
-    n->drain = n->suspected = true;
-    change_node(c, n);
-    (void)snprintf(
-        text, sizeof(text),
-        "node %s is drained: %zu failures within a day, of jobs of several users, were not their fault; look "
-        "at it, then `muster undrain %s`",
-        n->name, n->strikes.n, n->name);
-    log_warn("%s", text);
-    events_note(c, 0, "", "node", 0, "scheduler", "suspected", text,
-                json_pack("{s:s, s:s}", "node", n->name, "state", "draining"));
     c->schedule_wanted = true;
 }
 
@@ -142,8 +103,8 @@ void runs_fault(struct core *c, struct entry *e, int rank, enum act_class class_
                          .kind = CAUSE_FAULT, .actor = actor, .text = text, .incident = &incident, .outcome = outcome},
                      &err);
     json_decref(outcome);
-    if (whose != JOB_CLASS_USER)
-        charge(c, e, cluster_node(&c->cluster, e->job.places[rank].node));
+    if (class_ != ACT_IN_CALL) /* of that all who are in the call are suspected */
+        care_blame(c, e, e->job.places[rank].node, class_, 1, text);
 }
 
 /* None of the ranks says that it failed first: the first that can say why it ended stands for all. */

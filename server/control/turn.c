@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "server/control/auth_load.h"
 #include "server/control/audit.h"
+#include "server/control/care.h"
 #include "server/control/contact.h"
 #include "server/control/deltas.h"
 #include "server/control/dispatch.h"
@@ -199,6 +200,7 @@ static void tick(struct core *c)
 
     c->turn.next_tick_us = now + TICK_US;
     contact_tick(c);
+    care_tick(c);
     dispatch_tick(c);
     events_tick(c);
     deltas_tick(c);

@@ -110,6 +110,15 @@ static const char *slot_state(const struct node *n, const struct slot *s)
     return slots_usable(s) ? "free" : "quarantined";
 }
 
+/* The newest test that is over, and whether one is under way. */
+static json_t *test_view(const struct node *n)
+{
+    json_t *o = n->test.result ? json_copy(n->test.result) : json_object();
+
+    (void)json_object_set_new(o, "running", n->test.id ? json_integer(n->test.id) : json_null());
+    return o;
+}
+
 json_t *view_node(const struct core *c, const struct node *n)
 {
     json_t *slots = json_array();
@@ -126,10 +135,11 @@ json_t *view_node(const struct core *c, const struct node *n)
                                               s->job ? job : NULL, "rank", s->job ? json_integer(s->rank) : json_null(),
                                               "gpu", gpus_view(n, s->slot), "slow", stragglers_view(s)));
     }
-    return json_pack("{s:s, s:s, s:s, s:s, s:b, s:o, s:o, s:o, s:o*, s:o*}", "id", n->name, "state", node_state(c, n),
-                     "address", n->address, "version", n->release, "shared_account", n->shared_account, "last_seen",
-                     cluster_time(n->seen_wall_us), "drain_by", cluster_time(moment_wall_of(&c->now, n->drain_by_us)),
-                     "slots", slots, "nic", links_nic_view(n), "links", links_view(n));
+    return json_pack("{s:s, s:s, s:s, s:s, s:b, s:o, s:o, s:o, s:o*, s:o*, s:o, s:o}", "id", n->name, "state",
+                     node_state(c, n), "address", n->address, "version", n->release, "shared_account",
+                     n->shared_account, "last_seen", cluster_time(n->seen_wall_us), "drain_by",
+                     cluster_time(moment_wall_of(&c->now, n->drain_by_us)), "slots", slots, "nic", links_nic_view(n),
+                     "links", links_view(n), "health", health_view(&n->health, c->now.wall_us), "test", test_view(n));
 }
 
 uint64_t view_node_mark(const struct core *c, const struct node *n)
@@ -156,7 +166,15 @@ uint64_t view_node_mark(const struct core *c, const struct node *n)
                      (uint64_t)n->drain_by_us,
                      n->n_links > 0 ? n->n_links + (uint64_t)n->links[n->n_links - 1].at_us : 0,
                      (uint64_t)n->nic,
-                     n->shared_account};
+                     n->shared_account,
+                     (uint64_t)n->health.since_us,
+                     n->health.n_incidents,
+                     hash_xxh3(n->health.reason, strlen(n->health.reason)),
+                     hash_xxh3(n->health.check_reason, strlen(n->health.check_reason)),
+                     (uint64_t)n->health.check,
+                     (uint64_t)n->health.state,
+                     (uint64_t)n->test.id,
+                     (uint64_t)json_integer_value(json_object_get(n->test.result, "id"))};
 
     return hash_xxh3(of, sizeof(of));
 }

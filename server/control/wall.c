@@ -30,6 +30,7 @@ void wall_follow(struct core *c)
         n->seen_wall_us += n->seen_wall_us > 0 ? by_us : 0;
         n->lost_wall_us += n->lost_wall_us > 0 ? by_us : 0;
         stragglers_shift(n, by_us);
+        health_shift(&n->health, by_us);
         change_node(c, n);
     }
 }

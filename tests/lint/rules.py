@@ -56,8 +56,8 @@ LAYERS = {"worker/engine/comm": [
     ["carve", "family", "model", "param", "rope", "site", "want"], ["context/", "retain/"], ["stage"],
     ["block", "gpt2", "llama"],
 ], "server/cluster": [
-    ["classes", "job", "notes", "project", "strikes"], ["catalog", "node", "pace", "roster"], ["cluster"],
-    ["links", "shares"], ["stragglers"], ["slots"], ["gpus"],
+    ["classes", "health", "job", "notes", "project"], ["catalog", "node", "pace", "roster"], ["cluster"],
+    ["fleet", "links", "shares"], ["stragglers"], ["slots"], ["gpus"],
 ], "server/control": [
     ["agent_rights", "audit_entry", "audit_file", "entry", "files", "moment", "node_ca", "queries",
      "readers", "sealing", "stalls", "standby", "waiters"],
@@ -65,7 +65,8 @@ LAYERS = {"worker/engine/comm": [
     ["admission", "audit", "ceilings", "events", "incidents", "offsets", "plans", "ports", "proofs", "quarantine",
      "records", "rendezvous", "retire", "rights", "round", "secrets", "storing"],
     ["change", "learn", "timeline"],
-    ["enroll", "givers", "wall"], ["runs", "view"], ["contact", "deltas", "dispatch", "hangs", "lags", "load", "looks"],
+    ["care", "enroll", "givers", "wall"], ["runs", "view"],
+    ["contact", "deltas", "dispatch", "hangs", "lags", "load", "looks"],
     ["bulk", "jobs", "listing", "nodes", "polls", "projects", "reports", "salvage", "tokens"], ["agents"], ["turn"],
     ["routes"],
 ], "worker/engine/train": [

@@ -238,9 +238,24 @@ static void register_done(void *arg, int status, const char *body, size_t len, c
     a->report_now = true;
 }
 
+/* The server's clock was read between the report and its answer: what lies outside of that is this node's fault. */
+static void take_clock(struct agent *a, int64_t now_ms)
+{
+    int64_t server_us = now_ms * 1000, now_us = machine_wall_us(a->machine);
+
+    checkup_skew(a->checkup, server_us < a->sent_wall_us - 1000 ? a->sent_wall_us - server_us
+                             : server_us > now_us               ? now_us - server_us
+                                                                : 0);
+}
+
 static void take_over(struct agent *a, const struct report_answer *answer)
 {
     struct merr err;
+
+    if (a->checkup && answer->test != 0)
+        checkup_test(a->checkup, answer->test);
+    if (a->checkup && answer->now_ms > 0)
+        take_clock(a, answer->now_ms);
 
     if (ship_ack(a->ship, &answer->acks) && a->report_more)
         a->report_now = true; /* else its disk takes none now: it is not asked again and again */
@@ -391,6 +406,7 @@ static void send_register(struct agent *a)
         .seq = (int64_t)++a->seq, .slots = devices_json(&a->devices), .gpus = gpus_json(a), .nic = nic_json(&a->nic)};
     json_t *doc = NULL;
 
+    r.health = a->checkup ? checkup_health(a->checkup) : NULL;
     (void)snprintf(r.node, sizeof(r.node), "%s", a->node);
     (void)snprintf(r.incarnation, sizeof(r.incarnation), "%s", a->incarnation);
     (void)snprintf(r.succeeds, sizeof(r.succeeds), "%s", a->succeeds);
@@ -409,6 +425,8 @@ static json_t *report_json(struct agent *a)
     struct report r = {.seq = (int64_t)++a->seq, .gpus = gpus_json(a)};
     json_t *doc = NULL;
 
+    r.health = a->checkup ? checkup_health(a->checkup) : NULL;
+    r.test = a->checkup ? checkup_result(a->checkup) : NULL;
     (void)snprintf(r.incarnation, sizeof(r.incarnation), "%s", a->incarnation);
     if (list_runs(a, &r.runs, &r.n_runs) == 0)
         doc = report_write(&r);
@@ -431,6 +449,7 @@ static void send_report(struct agent *a, int timeout_ms)
     a->report_now = false;
     a->report_more = more;
     a->report_us = machine_mono_us(a->machine) + a->heartbeat_us;
+    a->sent_wall_us = machine_wall_us(a->machine);
     post_new(a, path, doc, report_done, timeout_ms);
 }
 

@@ -34,7 +34,8 @@
 struct settings {
     const char *server, *token_file, *join, *join_file, *ca_file, *state, *node, *devices, *address, *train, *memory,
         *nic, *pass_env;
-    int threads, level;
+    const char *health_check;
+    int threads, level, health_every;
     uint64_t memory_limit;
     bool train_on_gpus, stop_ranks;
 };
@@ -79,6 +80,13 @@ static const struct option_row rows[] = {
     {"pass-env", 0, "NAMES",
      "variables of the agent's environment that ranks get besides " LAUNCH_ENV ", such as UCX_*,LD_LIBRARY_PATH",
      OPTION_TEXT, .def = "", AT(pass_env)},
+    {"health-check", 0, "PROGRAM",
+     "run it now and then: 0, the node is well; 1, it shall get no new work; 2, its jobs shall leave; what it prints "
+     "is "
+     "the reason",
+     OPTION_TEXT, AT(health_check)},
+    {"health-every", 0, "S", "seconds between two checks of the node", OPTION_INT, 1, 86400, .def = "60",
+     AT(health_every)},
     {"stop-ranks-on-exit", 0, NULL,
      "end the ranks when the agent is told to end; else they run on and the next agent adopts them", OPTION_FLAG,
      AT(stop_ranks)},
@@ -161,6 +169,30 @@ static int catch_signals(void)
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
+/* Let a thread look after the node. */
+static int look_after(struct agent *a, const struct settings *o, const char *state, const char *self,
+                      const char *memory, struct merr *err)
+{
+    static char device[64];
+    struct checkup_cfg cfg = {.look = {.state = state,
+                                       .memory = memory,
+                                       .rdma = NIC_SYSFS,
+                                       .net = CHECKS_NET,
+                                       .device = device,
+                                       .nic = a->nic,
+                                       .free_least = CHECKS_FREE_LEAST},
+                              .program = o->health_check,
+                              .every_s = o->health_every,
+                              .self = self};
+
+    if (o->nic) /* as a person says it: no port was looked for */
+        cfg.look.nic = (struct nic){.family = PLAN_NIC_UNKNOWN};
+    checks_find_device(a->address, device, sizeof(device));
+    if (o->health_check && access(o->health_check, X_OK) < 0)
+        return merr_errno(err, -errno, "cannot run the health program '%s'", o->health_check);
+    return checkup_new(&cfg, &a->checkup, err);
+}
+
 static int set_up(struct agent *a, const struct settings *o, const char *state, const char *self, struct merr *err)
 {
     char runs[PATH_MAX], memory[PATH_MAX];
@@ -203,6 +235,7 @@ static int set_up(struct agent *a, const struct settings *o, const char *state, 
             .machine = a->machine, .node = a->node, .slots = a->devices.n, .failed = witness_failed, .arg = a->witness},
         &a->ranks, err));
     TRY(mirror_new(a->calls, a->ranks, a->node, a->incarnation, &a->mirror, err));
+    TRY(look_after(a, o, state, self, cfg.memory ? o->memory : NULL, err));
     a->ship = ship_new(a->machine);
     if (!a->ship)
         return merr_set(err, -ENOMEM, "no memory");
@@ -216,6 +249,7 @@ static int set_up(struct agent *a, const struct settings *o, const char *state, 
 static void tear_down(struct agent *a)
 {
     calls_free(a->calls); /* first: its calls point into the others */
+    checkup_free(a->checkup);
     node_cert_free(a->cert);
     mirror_free(a->mirror);
     ship_free(a->ship);

@@ -8,6 +8,7 @@
 
 #include "worker/agent/backoff.h"
 #include "worker/agent/cgroup.h"
+#include "worker/agent/checkup.h"
 #include "worker/agent/devices.h"
 #include "worker/agent/mirror.h"
 #include "worker/agent/nic.h"
@@ -46,6 +47,7 @@ struct agent {
     struct calls *calls;
     struct node_cert *cert; /* NULL: it shows none */
     struct mirror *mirror;
+    struct checkup *checkup; /* NULL: nothing looks after the node */
     struct witness *witness;
     int signal_fd;
 
@@ -57,7 +59,8 @@ struct agent {
     bool removed;            /* the server has taken this node off its list: the agent ends */
     bool ending;             /* ranks are being stopped for good: nothing is started any more */
     int64_t report_us, heartbeat_us;
-    size_t report_bytes; /* most bytes of files in one report */
+    int64_t sent_wall_us; /* when the report that is on its way was sent */
+    size_t report_bytes;  /* most bytes of files in one report */
     uint64_t seq;
     json_int_t version;          /* of the wanted set */
     struct agent_wanted *wanted; /* the set, */

@@ -9,6 +9,7 @@
 #include "worker/agent/order.h"
 #include "worker/agent/solo.h"
 #include "worker/agent/shim.h"
+#include "worker/agent/trial.h"
 
 /* The path of this program and that of muster-train beside it. */
 static int find_programs(char *self, char *train)
@@ -36,6 +37,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "muster-agent: cannot tell where this program lies: %s; is /proc mounted?\n", strerror(errno));
         return 1;
     }
+    if (argc > 1 && strcmp(argv[1], "trial") == 0)
+        return trial_main(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "run") == 0)
         return solo_main(argc - 1, argv + 1, self, train);
     return agent_main(argc, argv, self, train);

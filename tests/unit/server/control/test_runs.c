@@ -47,7 +47,7 @@ static void a_node_on_which_jobs_of_several_users_fail_is_drained_until_somebody
     assert_false(node(s, "n2")->drain);
     assert_int_equal(scene_call(s, nodes_undrain, scene_request("n1", NULL, NULL), NULL).status, 202);
     assert_false(node(s, "n1")->drain);
-    assert_int_equal(node(s, "n1")->strikes.n, 0);
+    assert_int_equal(node(s, "n1")->health.n_incidents, 0);
 }
 
 int main(void)
