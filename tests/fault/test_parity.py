@@ -148,10 +148,8 @@ def test_a_job_survives_ranks_a_node_and_two_nodes_with_the_same_bits(corpus, tm
         cluster.wait_nodes(NODES)
         job = Struck(cluster, spec)
         job.until(20)
-        failed = job.nodes()[1]
         job.kill(cluster.rank_pids(job.job)[1:2])
-        assert job.goes_on(1)["tier"] == "memory"
-        assert failed not in job.nodes()  # another was free, so what was in its memory is made again
+        assert job.goes_on(1)["tier"] == "memory"  # there or elsewhere: its end says nothing of its node
         job.until(60)
         lost = job.nodes()[1]
         job.lose(lost)
