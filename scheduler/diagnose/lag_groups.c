@@ -5,7 +5,6 @@
 #include <string.h>
 
 #define LINK_SLOWER 1.5
-#define STARVED 0.1 /* of the time that it computes */
 #define LINK_SPREADS 5
 #define LINK_SHARE 0.02 /* of the step, that a link takes more */
 #define VOTE 0.6
@@ -26,16 +25,17 @@ static void measure_teams(struct lag *l, const struct window *w)
                     v[got++] = w->least[k][i * LAG_WINDOW + (size_t)at];
             t->least = got >= STEPS_LEAST ? lag_median_few(v, got) : -1;
             t->most = 0;
-            t->starved = false;
+            t->stretch = 1;
         }
         for (size_t i = 0; i < l->n; i++) {
             const struct told *t = &w->told[i];
             struct team *of = &l->team[k][l->place[i].team[k]];
-            float us = t->n > 0 ? t->sum.call[k] / (float)t->n : 0;
+            float stretch, us = t->n > 0 ? t->sum.call[k] / (float)t->n : 0;
 
             if (of->members < 2 || t->n == 0)
                 continue;
-            of->starved = of->starved || lag_withheld(l, (uint32_t)i) > (float)STARVED;
+            stretch = 1 / (1 - lag_withheld(l, (uint32_t)i));
+            of->stretch = stretch > of->stretch ? stretch : of->stretch;
             of->most = us > of->most ? us : of->most;
             of->wall = t->sum.wall / (float)t->n;
         }
@@ -52,10 +52,10 @@ static void judge_teams(struct lag *l)
 
             if (t->least < 0)
                 continue;
-            hit = t->windows >= PAST_LEAST && !t->starved && t->least > (float)LINK_SLOWER * t->usual &&
+            hit = t->windows >= PAST_LEAST && t->least > (float)LINK_SLOWER * t->stretch * t->usual &&
                   t->least - t->usual > (float)LINK_SHARE * t->wall && t->least - t->usual > LINK_SPREADS * t->spread;
             t->hits = (uint8_t)(t->hits << 1 | hit);
-            if (!hit && !t->starved) {
+            if (!hit) {
                 float weight = t->windows < PAST_LEAST ? 1.0f / (float)(t->windows + 1) : (float)PAST_WEIGHT;
 
                 if (t->windows > 0)

@@ -54,7 +54,7 @@ struct team {                /* of a kind */
     uint32_t windows;
     uint8_t hits;
     bool slow;
-    bool starved; /* a member has no processor for its part of the calls */
+    float stretch; /* as many times as long calls may take because a member lacks a processor */
 };
 
 struct lag {

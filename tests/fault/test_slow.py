@@ -8,12 +8,15 @@ import os
 import random
 import signal
 import struct
+import subprocess
 import threading
 
 import pytest
 
 from tests import specs
 from tests.cluster import BIN, Cluster, wait_for
+from tests.hosts import NEEDS, Hosts, can_make_hosts
+from tests.integration.test_many_hosts import HOSTS, HostCluster
 
 LIBRARY = os.path.join(os.path.dirname(BIN), "tests", "fault", "slow_rank.so")
 SEED = int(os.environ.get("MUSTER_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 30)
@@ -72,6 +75,12 @@ def spec_of(cluster, **extra):
     spec = specs.train(cluster.corpus, steps=100000, every_steps=0, **extra)
     spec["train"]["model"] = dict(MODEL)
     return spec
+
+
+def shape(hosts, host, rate):
+    """What the host sends goes so fast from now on."""
+    subprocess.run(["tc", "-n", hosts.ns(host), "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", rate,
+                    "burst", "64kb", "latency", "50ms"], check=True)
 
 
 def step_of(cluster, job):
@@ -143,3 +152,23 @@ def test_a_run_that_evaluates_and_saves_has_no_slow_rank(cluster):
     wait_for("many steps", lambda: step_of(cluster, job) > steps)
     assert not verdicts(cluster, job)
     end(cluster, job)
+
+
+@pytest.mark.skipif(not can_make_hosts(), reason=NEEDS)
+def test_a_link_that_gives_less_than_it_did_is_told_and_no_rank_is_blamed(tmp_path):
+    with Hosts(HOSTS) as hosts, hosts.inside("head"), HostCluster(str(tmp_path), hosts) as cluster:
+        cluster.corpus = specs.write_corpus(str(tmp_path / "corpus.txt"))
+        for host in "node1", "node2":
+            cluster.start_agent(host, "cpu:1")
+            shape(hosts, host, "400mbit")
+        cluster.wait_nodes(["node1", "node2"])
+        job = begin(cluster, devices=2)
+        for host in "node1", "node2":
+            shape(hosts, host, "120mbit")
+        cluster.hold.release()
+        verdict = wait_for("a verdict", lambda: verdicts(cluster, job))[0]
+        print(f"link named after {verdict['data']['first_step'] + 10 - BEFORE} steps: {verdict['cause']['text']}")
+        assert (verdict["data"]["class"], verdict["data"]["group"]) == ("link", "dp"), verdict
+        assert verdict["data"]["first_step"] + 10 <= BEFORE + WITHIN and verdict["data"]["factor"] > 1.5, verdict
+        cluster.api("POST", f"/v1/jobs/{job}/cancel")
+        cluster.wait(job, "cancelled")
