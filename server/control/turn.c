@@ -223,6 +223,7 @@ static void tick(struct core *c)
 
 static void schedule(struct core *c)
 {
+    size_t starting = c->jobs.by_state[JOB_STARTING];
     struct dispatch_planned planned;
     int64_t took;
     bool more;
@@ -230,6 +231,8 @@ static void schedule(struct core *c)
     dispatch_plan(c, &planned);
     took = mono_us(c) - c->now.mono_us; /* what starts is work that is done; only planning must not take all the time */
     more = dispatch_follow(c, &planned);
+    if (c->jobs.by_state[JOB_STARTING] <= starting) /* nothing did */
+        took = mono_us(c) - c->now.mono_us;
     stats_observe(c->stats, STATS_ROUND, mono_us(c) - c->now.mono_us);
     c->turn.next_round_us = c->now.mono_us;
     if (!more)

@@ -20,11 +20,8 @@ void audit_log_add(struct store *s, uint64_t last_id, const char *lines)
 
 void audit_log_put_size(struct store *s, uint64_t newest, uint64_t bytes)
 {
-    char id[24], size[24];
-
-    (void)snprintf(id, sizeof(id), "%llu", (unsigned long long)newest);
-    (void)snprintf(size, sizeof(size), "%llu", (unsigned long long)bytes);
-    store_add(s, "HSET", "muster:meta", "audit_newest", id, "audit_bytes", size, NULL);
+    store_put_meta(s, "audit_newest", newest);
+    store_put_meta(s, "audit_bytes", bytes);
 }
 
 void audit_log_trim(struct store *s, uint64_t id)

@@ -183,11 +183,8 @@ int job_store_ended_count(struct store *s, uint64_t *ret, struct merr *err)
 
 void job_store_put_counters(struct store *s, uint64_t next_job, uint64_t next_event)
 {
-    char job[24], event[24];
-
-    print_number(next_job, job);
-    print_number(next_event, event);
-    store_add(s, "HSET", "muster:meta", "next_job", job, "next_event", event, NULL);
+    store_put_meta(s, "next_job", next_job);
+    store_put_meta(s, "next_event", next_event);
 }
 
 int job_store_read_counters(struct store *s, struct job_counters *ret, struct merr *err)

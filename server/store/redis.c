@@ -22,9 +22,9 @@
  * finds something of another kind than the server keeps there moves that out of its way and is done then. Returns the
  * names of that, a space behind each. */
 static const char commit_script[] =
-    "if redis.call('HGET', 'muster:meta', 'epoch') ~= ARGV[1] then return redis.error_reply('FENCED another musterd "
-    "leads') end\n"
-    "local at = redis.call('HGET', 'muster:meta', 'batch')\n"
+    "local meta = redis.call('HMGET', 'muster:meta', 'epoch', 'batch')\n"
+    "if meta[1] ~= ARGV[1] then return redis.error_reply('FENCED another musterd leads') end\n"
+    "local at = meta[2]\n"
     "if at == ARGV[2] then return 'AGAIN' end\n"
     "if tonumber(at) ~= tonumber(ARGV[2]) - 1 then\n"
     "  at = tostring(at) .. ', and ' .. ARGV[2] .. ' is the next'\n"
@@ -43,12 +43,12 @@ static const char commit_script[] =
     "  else\n"
     "    later[#later + 1] = i\n"
     "    if name == 'XADD' then\n"
-    "      local last = newest[key] or redis.pcall('XREVRANGE', key, '+', '-', 'COUNT', 1)\n"
     "      local id = tonumber(string.match(ARGV[i + 6], '^%d+'))\n"
-    "      if last[1] and id <= tonumber(string.match(last[1][1], '^%d+')) then\n"
+    "      local later = newest[key] == nil and redis.pcall('XRANGE', key, ARGV[i + 6], '+', 'COUNT', 1)[1]\n"
+    "      if later or (newest[key] and id <= newest[key]) then\n"
     "        return redis.error_reply('FENCED the event ' .. id .. ' is not newer than the newest')\n"
     "      end\n"
-    "      newest[key] = {{ARGV[i + 6]}}\n"
+    "      newest[key] = id\n"
     "    end\n"
     "  end\n"
     "  i = i + ARGV[i] + 1\n"

@@ -14,6 +14,7 @@
 
 #define LEASE_SLACK_S 5 /* waited beyond another's lease */
 #define READ_WAIT_S 30
+#define META_MAX 4 /* numbers that there are */
 
 struct store {
     struct store_backend b;
@@ -25,6 +26,11 @@ struct store {
     char lease_ms[16];
     struct buf ops; /* the batch as RESP bulk strings */
     size_t n_args;  /* in ops */
+    struct {
+        const char *name;
+        char value[24];
+    } meta[META_MAX]; /* of the batch, too: one command when it is sent */
+    size_t n_meta;
     bool failed;
 };
 
@@ -98,9 +104,35 @@ void store_guard_job(struct store *s, uint64_t job, uint64_t version)
     store_add(s, "GUARD", key, v, NULL);
 }
 
+void store_put_meta(struct store *s, const char *name, uint64_t number)
+{
+    size_t i = 0;
+
+    while (i < s->n_meta && strcmp(s->meta[i].name, name) != 0)
+        i++;
+    assert(i < META_MAX);
+    s->meta[i].name = name;
+    (void)snprintf(s->meta[i].value, sizeof(s->meta[i].value), "%llu", (unsigned long long)number);
+    s->n_meta = i == s->n_meta ? i + 1 : s->n_meta;
+}
+
+static void add_meta(struct store *s)
+{
+    const char *argv[2 + 2 * META_MAX] = {"HSET", "muster:meta"};
+    int argc = 2;
+
+    for (size_t i = 0; i < s->n_meta; i++) {
+        argv[argc++] = s->meta[i].name;
+        argv[argc++] = s->meta[i].value;
+    }
+    if (s->n_meta > 0)
+        store_addv(s, argc, argv, NULL);
+    s->n_meta = 0;
+}
+
 bool store_batch_empty(const struct store *s)
 {
-    return s->n_args == 0;
+    return s->n_args == 0 && s->n_meta == 0;
 }
 
 size_t store_batch_bytes(const struct store *s)
@@ -157,11 +189,14 @@ static void tell_aside(struct store *s, char *names)
 
 int store_commit(struct store *s, const _Atomic int *stop, struct merr *err)
 {
-    struct store_batch batch = {
-        .epoch = s->epoch, .number = s->batch, .args = s->ops.data, .len = s->ops.len, .n_args = s->n_args};
+    struct store_batch batch = {.epoch = s->epoch, .number = s->batch};
     struct merr local = {""};
     int r = 0;
 
+    add_meta(s);
+    batch.args = s->ops.data;
+    batch.len = s->ops.len;
+    batch.n_args = s->n_args;
     if (s->failed)
         return merr_set(err, s->ops.len >= s->ops.limit / 2 ? -EMSGSIZE : -ENOMEM, "cannot build a batch of %zu bytes",
                         s->ops.len);

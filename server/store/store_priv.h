@@ -38,6 +38,9 @@
 void store_addv(struct store *s, int argc, const char *const *argv, const size_t *lens);
 void store_add(struct store *s, const char *arg, ...) __attribute__((sentinel));
 
+/* Put a number of muster:meta into the batch; the name is borrowed until it is sent. */
+void store_put_meta(struct store *s, const char *name, uint64_t number);
+
 /* Before its first change in a batch: the batch only goes through if the job has this version. */
 void store_guard_job(struct store *s, uint64_t job, uint64_t version);
 
