@@ -129,7 +129,7 @@ static const char *doing(const struct incident *in, const struct report_rank *t)
         return "ended";
     if (t->stall.stopped)
         return "stopped";
-    return *t->stall.op ? "waits" : t->stall.idle_us > 0 || *t->phase ? "works" : "-";
+    return *t->stall.op ? "waits" : *t->phase ? "works" : t->state == REPORT_RUNNING ? "runs" : "-";
 }
 
 static void print_ranks(const struct incident *in)

@@ -37,7 +37,7 @@ def test_a_saved_dump_names_the_rank_the_call_and_who_waits_in_it_without_a_serv
     shown = diagnose("--dump", dump(tmp_path))
     assert shown.returncode == 0, shown.stderr
     lines = shown.stdout.splitlines()
-    assert lines[1] == ("not-entered: rank 5 on n3 has not entered all-reduce 412 of 'dp' at step 90 that 7 others "
+    assert lines[1] == ("phase: rank 5 on n3 has not entered all-reduce 412 of 'dp' at step 90 that 7 others "
                         "wait in; it has been in the data loader for 8.2 s")
     assert any(line.split() == ["dp", "8", "412", "0-4,", "6-7", "5"] for line in lines), shown.stdout
     assert any(line.split()[:3] == ["5", "n3", "root"] for line in lines), shown.stdout
@@ -104,6 +104,7 @@ def test_a_command_job_shows_its_processes_and_what_they_wait_in(cluster, tmp_pa
     job = cluster.submit(command(f"echo begun; (while [ ! -e {tmp_path}/go ]; do sleep 0.2; done) & wait"))["id"]
     wait_for("its output", lambda: "begun" in cluster.log_text(job))
     seen = json.loads(cluster.muster("diagnose", job, "-o", "json", check=True).stdout)
+    assert "idle_us" not in seen["ranks"][0]["told"], "it has written nothing into its page"
     processes = seen["parts"][0]["ranks"][0]["processes"]
     assert len(processes) >= 2 and processes[0]["name"] == "sh" and processes[0]["state"].startswith("S"), processes
     assert "begun" in seen["parts"][0]["ranks"][0]["log"]
