@@ -136,3 +136,28 @@ def test_the_tour_names_functions_that_are_there_and_the_files_they_are_in(sourc
     for file, name in placed:
         assert any(defined(text, name) for path, text in product.items() if f"/{path}".endswith(f"/{file}")), \
             f"{name}() is not in {file}"
+
+
+def test_the_table_of_downtime_is_what_the_model_gives():
+    told = subprocess.run(["/usr/bin/python3", f"{ROOT}/tests/bench/downtime.py"], capture_output=True, text=True,
+                          timeout=PATIENCE_S, check=True).stdout
+    assert told in read("docs/diagnosis.md")
+
+
+def test_every_test_that_the_fault_catalogue_names_is_there():
+    page = read("docs/diagnosis.md")
+    rows = re.findall(r"^\| (\d+) \| (.*) \|$", page[page.index("## The fault catalogue"):], re.M)
+    assert [int(n) for n, _ in rows] == list(range(1, 56))
+    sources = {path: read(os.path.relpath(path, ROOT)) for path in
+               glob.glob(f"{ROOT}/tests/**/test_*.[cp]*", recursive=True) if path.endswith((".c", ".py"))}
+    for _, row in rows:
+        last = None
+        for name in re.findall(r"`([^`]+)`", row):
+            file, _, test = name.partition("::")
+            if file.endswith((".c", ".py")):
+                last = [text for path, text in sources.items() if path.endswith("/" + file.split("/")[-1])]
+                assert last, name
+            elif re.fullmatch(r"[a-z]+(_[a-z0-9]+)+", file):
+                test = file
+            if test:
+                assert any(re.search(rf"\b{test}\b", text) for text in last), name

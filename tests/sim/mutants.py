@@ -57,8 +57,8 @@ MUTANTS = [
      "        if (bad && !run->failed)", "        if (bad && !run->failed && now_us < 0)"),
     ("hangs-are-not-judged", "server/control/hangs.c",  # a run whose ranks all wait waits for ever
      "    if (!e->run.stalls || e->run.hung ||", "    if (!e->run.stalls || e->run.hung || n > 0 ||"),
-    ("who-waits-is-named", "scheduler/diagnose/hang.c",  # for those who have not entered
-     "        if (m->entered < r->call) {", "        if (m->entered >= r->call) {"),
+    ("who-waits-is-named", "scheduler/diagnose/hang.c",  # for one that waits in nothing
+     "        if (r->inside && !r->stopped) {", "        if (!r->inside && !r->stopped) {"),
     ("orders-are-taken-back", "worker/agent/ranks.c",  # an older set of orders undoes a stop
      "    if (order == run->order || (run->order >= ASSIGNMENT_HAND_OVER && order < run->order))",
      "    if (order == run->order)"),
