@@ -21,7 +21,7 @@ from tests.integration.test_many_hosts import HOSTS, HostCluster
 LIBRARY = os.path.join(os.path.dirname(BIN), "tests", "fault", "slow_rank.so")
 SEED = int(os.environ.get("MUSTER_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 30)
 LONG = bool(os.environ.get("MUSTER_TEST_LONG"))
-TIMES = 10 if LONG else 1
+TIMES = int(os.environ.get("MUSTER_TIMES", "10" if LONG else "1"))
 LAYOUTS = [{"tp": 2, "pp": 1, "devices": 2}] + LONG * [
     {"tp": 1, "pp": 1, "devices": 2}, {"tp": 1, "pp": 1, "devices": 4}, {"tp": 1, "pp": 2, "devices": 2},
     {"tp": 2, "pp": 2, "devices": 4}]
