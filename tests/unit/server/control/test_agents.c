@@ -76,7 +76,7 @@ static void a_job_that_the_store_has_not_given_shows_a_loss_or_cannot_be(void **
         uint64_t job;
         bool accept;
         int status;
-    } rows[] = {{7, false, 503}, {most + 1, true, 422}, {UINT64_C(99999999999999999), true, 422},
+    } rows[] = {{7, false, 503}, {most + 1, true, 422}, {UINT64_C(999999999999999), true, 422},
                 {7, true, 200},  {most, true, 200},     {most + 1, true, 422}};
 
     for (size_t i = 0; i < COUNT(rows); i++) {
