@@ -81,6 +81,36 @@ def test_a_signal_has_one_class_in_every_form_of_a_spec(cluster, number, blamed)
     assert [o["signal"] for o in outcomes] == [number, number], outcomes
 
 
+def test_a_command_that_tells_itself_to_end_is_not_queued_without_end(cluster):
+    job = cluster.submit(specs.command("trap 'exit 0' TERM; kill -TERM $PPID; while :; do sleep 0.1; done",
+                                       retry={"max": 1}))["id"]
+    ended = cluster.wait(job, "failed")
+    assert ended["generation"] == 2 and ended["restarts"]["system"] == 1
+    assert ended["outcome"]["message"] == "rank 0 on n1: somebody else than Muster sent it SIGTERM, and it ended"
+
+
+def test_a_command_that_saves_while_a_higher_priority_takes_its_devices_goes_on_after_that(tmp_path):
+    with Cluster(str(tmp_path), slots=2, server_args=["--hold", "0", "--round", "1"]) as cluster:
+        cluster.muster("project", "set", "spare", "--class", "opportunistic", check=True)
+        cluster.muster("project", "set", "prod", "--class", "guaranteed", "--quota", "2", check=True)  # at once
+        low = submit_up(cluster, SAVES % "", devices=2, priority=10, project="spare")
+        high = submit_up(cluster, "echo up; until [ -e enough ]; do sleep 0.1; done", devices=2, priority=90,
+                         project="prod")
+        yielded = cluster.wait(low, "queued")
+        assert yielded["generation"] == 1 and yielded["restarts"] == {"system": 0, "node": 0, "user": 0}
+        assert yielded["outcome"] is None and cluster.log_text(low).endswith("saved\n")
+        assert cluster.wait(high, "running")["generation"] == 1
+        with open(os.path.join(cluster.job(high)["dir"], "enough"), "w", encoding="ascii"):
+            pass
+        cluster.wait(high, "succeeded")
+        wait_for("the second attempt", lambda: cluster.log_text(low).endswith("up\n"))
+        again = cluster.wait(low, "running")
+        assert again["generation"] == 2 and again["restarts"] == {"system": 0, "node": 0, "user": 0}
+        cluster.action(low, "cancel")
+        cluster.wait(low, "cancelled")
+    assert not cluster.leftovers()
+
+
 def test_a_shim_that_is_killed_is_the_nodes_affair_and_the_job_goes_on(cluster):
     job = submit_up(cluster, "echo up; while :; do sleep 0.1; done")
     rank, = cluster.rank_pids(job)

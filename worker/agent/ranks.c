@@ -102,6 +102,16 @@ static bool bad_end(const struct rank *rank)
     return !exit_well(&rank->exit);
 }
 
+/* A command that saved and ended since somebody else sent it SIGTERM, maybe itself: were it taken to have obeyed, its
+ * job would be queued again without an end. */
+static void judge_unordered(const struct run *run, enum job_kind kind, struct rank_exit *e)
+{
+    if (kind != JOB_COMMAND || e->cause != EXIT_CAUSE_DRAINED || run->order >= ASSIGNMENT_HAND_OVER || run->failed)
+        return;
+    e->cause = EXIT_CAUSE_ABORTED;
+    utf8_copy(e->why, sizeof(e->why), "somebody else than Muster sent it SIGTERM, and it ended");
+}
+
 void ranks_end_rank(struct run *run, struct rank *rank, const struct rank_exit *end)
 {
     enum job_kind kind = run->spec ? run->spec->kind : JOB_TRAIN;
@@ -110,6 +120,7 @@ void ranks_end_rank(struct run *run, struct rank *rank, const struct rank_exit *
     assert(rank->state != RANK_EXITED);
     rank->state = RANK_EXITED;
     rank->exit = exit_settle(*end, kind);
+    judge_unordered(run, kind, &rank->exit);
     rank->kill_us = INT64_MAX;
     machine_rank_done(rank->on_machine);
     if (!bad_end(rank))

@@ -264,7 +264,7 @@ static void what_a_rank_leaves_in_its_page_is_the_cause_of_its_end(void **state)
         const char *end;
         enum exit_cause cause;
     } row[] = {
-        {EXIT_CAUSE_USER, "exit 9", EXIT_CAUSE_USER},       {EXIT_CAUSE_DRAINED, "exit 9", EXIT_CAUSE_DRAINED},
+        {EXIT_CAUSE_USER, "exit 9", EXIT_CAUSE_USER},       {EXIT_CAUSE_DRAINED, "exit 9", EXIT_CAUSE_ABORTED},
         {EXIT_CAUSE_ABORTED, "exit 9", EXIT_CAUSE_ABORTED}, {EXIT_CAUSE_DONE, "exit 0", EXIT_CAUSE_DONE},
         {EXIT_CAUSE_DONE, "exit 9", EXIT_CAUSE_PROGRAM},    {EXIT_CAUSE_NODE, "kill -9 $$", EXIT_CAUSE_PROGRAM},
     };
@@ -344,6 +344,29 @@ static void what_a_command_answers_to_a_stop_is_no_cause(void **state)
         assert_int_equal(run->ranks[0].exit.cause, row[i].cause);
         assert_int_equal(run->ranks[0].exit.status, row[i].status);
         assert_int_equal(run->first_bad, -1);
+    }
+}
+
+/* Its job would be queued again and again. */
+static void who_tells_itself_to_end_did_not_obey_an_order(void **state)
+{
+    static const struct {
+        const char *script;
+        enum exit_cause cause;
+    } row[] = {
+        {"trap 'exit 0' TERM; kill -TERM $PPID; while :; do sleep 0.05; done", EXIT_CAUSE_ABORTED},
+        {"trap 'touch $MUSTER_RUN_DIR/" EXIT_FINISHED "; exit 0' TERM; kill -TERM $PPID; while :; do sleep 0.05; done",
+         EXIT_CAUSE_DONE},
+        {"trap 'exit 0' TERM; [ $RANK = 1 ] || while :; do sleep 0.05; done; sleep 0.2; exit 3", EXIT_CAUSE_DRAINED},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(row); i++) {
+        const struct run *run = start("j1", (int)i + 1, i == 2 ? 2 : 1, row[i].script);
+
+        wait_ended("j1", i + 1);
+        assert_int_equal(run->ranks[0].exit.cause, row[i].cause);
+        assert_int_equal(run->ranks[0].exit.status, 0);
     }
 }
 
@@ -837,6 +860,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(what_a_rank_leaves_behind_is_ended_before_its_end_is_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(stop_is_sigterm_first, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_a_command_answers_to_a_stop_is_no_cause, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(who_tells_itself_to_end_did_not_obey_an_order, set_up, tear_down),
         cmocka_unit_test_setup_teardown(after_a_stop_what_the_shell_leaves_has_the_grace, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_the_shell_leaves_is_killed_after_the_grace, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_muster_kills_is_no_cause, set_up, tear_down),
