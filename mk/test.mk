@@ -54,6 +54,19 @@ $(PRELOADED): $(BUILD)/tests/fault/%.so: tests/fault/%.c
 	@echo "  ld  $@"
 	@$(CC) $(CPPFLAGS) $(CFLAGS) -shared -fPIC -o $@ $<
 
+# muster-train with faults in it, beside an agent that starts it.
+INJECT := $(BUILD)/tests/fault/inject
+INJECT_WRAPPED := comm_group_new comm_all_reduce message_send data_train optim_begin optim_squares
+test-programs: $(INJECT)/muster-train $(INJECT)/muster-agent
+$(INJECT)/muster-agent: $(BUILD)/bin/muster-agent
+	@mkdir -p $(@D)
+	@ln -f $< $@
+$(INJECT)/muster-train: override LDFLAGS += $(foreach f,$(INJECT_WRAPPED),-Wl,--wrap=$(f))
+$(INJECT)/muster-train: $(call obj_of,worker/engine/train/main.c) $(call fault_o,inject) $(call libs_of,engine)
+	@mkdir -p $(@D)
+	@echo "  ld  $@"
+	@$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(call external_of,engine)
+
 # --- suites -----------------------------------------------------------------------------------------------------------
 # Each leaves its counts in $(BUILD)/results; `make test` adds them up and ends with one plain line.
 

@@ -98,6 +98,7 @@ class Cluster:
             self.hold.at(hold_at)
         self.env = dict(os.environ, **{MARK: self.mark, "MUSTER_STATE": self.state}, **self.hold.env, **(env or {}))
         self.memory_dir = memory
+        self.programs = BIN  # of agents, and muster-train beside them
         self.described = True
         self.server, self.agents, self.devices = None, {}, {}
         self.stray = []
@@ -156,8 +157,8 @@ class Cluster:
         """Start an agent; the devices of its last start unless given."""
         self.devices[name] = devices or self.devices[name]
         self.agents[name] = self.spawn(f"agent-{name}", [
-            f"{BIN}/muster-agent", "--server", self.url, "--token-file", f"{self.state}/agent-token", "--state",
-            self.agent_state(name), "--node", name, "--devices", self.devices[name], "--stop-ranks-on-exit",
+            f"{self.programs}/muster-agent", "--server", self.url, "--token-file", f"{self.state}/agent-token",
+            "--state", self.agent_state(name), "--node", name, "--devices", self.devices[name], "--stop-ranks-on-exit",
             "--pass-env", PASS_ENV, "--memory", self.memory(name), *self.agent_args])
 
     def memory(self, name="n1"):

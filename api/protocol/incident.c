@@ -233,7 +233,7 @@ static void take_rank(const struct incident_rank *from, size_t n, struct hang_gr
                               .n_groups = s->n_groups};
 }
 
-int incident_judge(const struct incident_rank *ranks, size_t n, struct hang_verdict *ret, struct buf *text)
+static int judge(bool odd, const struct incident_rank *ranks, size_t n, struct hang_verdict *ret, struct buf *text)
 {
     struct hang_rank *hang = calloc(n + 1, sizeof(*hang));
     struct words_rank *of = calloc(n + 1, sizeof(*of));
@@ -255,9 +255,9 @@ int incident_judge(const struct incident_rank *ranks, size_t n, struct hang_verd
             take_rank(&ranks[i], n, &group[groups], &order[i], &hang[i], &of[i]);
             groups += hang[i].n_groups;
         }
-        if (beats)
+        if (beats && !odd)
             hang_judge_beats(hang, n, ret);
-        r = beats ? 0 : hang_judge(hang, n, ret);
+        r = odd ? hang_odd(hang, n, ret) : beats ? 0 : hang_judge(hang, n, ret);
         if (r == 0 && text)
             words_verdict(hang, of, n, ret, text);
     }
@@ -266,6 +266,16 @@ int incident_judge(const struct incident_rank *ranks, size_t n, struct hang_verd
     free(group);
     free(order);
     return r;
+}
+
+int incident_judge(const struct incident_rank *ranks, size_t n, struct hang_verdict *ret, struct buf *text)
+{
+    return judge(false, ranks, n, ret, text);
+}
+
+int incident_judge_odd(const struct incident_rank *ranks, size_t n, struct hang_verdict *ret, struct buf *text)
+{
+    return judge(true, ranks, n, ret, text);
 }
 
 int incident_verdict(const struct hang_verdict *v, const char *text, struct incident_verdict *ret)

@@ -62,6 +62,9 @@ void incident_clear(struct incident *i);
  * -ENOMEM. */
 int incident_judge(const struct incident_rank *ranks, size_t n, struct hang_verdict *ret, struct buf *text);
 
+/* Of a run that has failed since calls of its ranks did not go together (hang_odd). */
+int incident_judge_odd(const struct incident_rank *ranks, size_t n, struct hang_verdict *ret, struct buf *text);
+
 /* A verdict as a message has it. Returns 0, or -ENOMEM. */
 int incident_verdict(const struct hang_verdict *v, const char *text, struct incident_verdict *ret);
 

@@ -205,6 +205,13 @@ static const struct wire_field rank_fields[] = {
              "saved, 8 paused), then microseconds: all of it, computing, in calls of tp, pp, dp, cp and other groups, "
              "waiting for data, for saving, of processors; then work in tokens, and KiB sent"},
     EXIT_FIELDS(report_rank, exit., 0),
+    {.name = "at_ms",
+     .kind = WIRE_LONG,
+     .flags = WIRE_OMIT,
+     WIRE_AT(report_rank, exit.at_ms),
+     .min = 0,
+     .max = INT64_MAX,
+     .what = "wall time of its end; 0: not told"},
     {.name = "log_tail",
      .kind = WIRE_JSON,
      .flags = WIRE_OMIT,

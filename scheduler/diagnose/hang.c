@@ -412,6 +412,24 @@ static int judge(struct walk *w)
     return conclude(w);
 }
 
+static int judge_calls(struct walk *w)
+{
+    TRY(index_groups(w));
+    return judge_order(w);
+}
+
+int hang_odd(const struct hang_rank *ranks, size_t n, struct hang_verdict *ret)
+{
+    struct hang_verdict v = {.class_ = HANG_NONE, .waiter = -1};
+    struct walk w = {.ranks = ranks, .n = n, .verdict = &v, .full_waiter = -1};
+    int r = judge_calls(&w);
+
+    if (r == 0)
+        *ret = v;
+    walk_clear(&w);
+    return r;
+}
+
 int hang_judge(const struct hang_rank *ranks, size_t n, struct hang_verdict *ret)
 {
     struct hang_verdict v = {.class_ = HANG_NONE, .waiter = -1};

@@ -95,6 +95,10 @@ void hang_judge_beats(const struct hang_rank *ranks, size_t n, struct hang_verdi
 /* Judge the ranks of a run; ranks[i] is rank i. Returns 0, or -ENOMEM. */
 int hang_judge(const struct hang_rank *ranks, size_t n, struct hang_verdict *ret);
 
+/* A run in which calls of ranks did not go together has failed: who called something else than the others
+ * (HANG_DIFFERS)? Else HANG_NONE. What ranks wait in is not asked. Returns 0, or -ENOMEM. */
+int hang_odd(const struct hang_rank *ranks, size_t n, struct hang_verdict *ret);
+
 /* "stopped", "not-entered", "phase", "in-call", "cycle", "differs" */
 const char *hang_class_name(enum hang_class class_);
 

@@ -77,7 +77,7 @@ static void follow_run(struct core *c, struct entry *e, bool was_live, uint32_t 
         entry_target_clear(e);
     if (!e->job.live || e->job.generation != was_generation) {
         run->evidence = 0;
-        run->save = run->force_stop = run->hung = run->gave_up = e->job.moves = false;
+        run->save = run->force_stop = run->hung = run->judged = run->gave_up = e->job.moves = false;
         change_drain_by(c, e, 0);
     } else if (strcmp(job_order(&e->job), "drain") == 0 && run->drain_deadline_us == 0) {
         change_drain_by(c, e, c->now.mono_us + CHANGE_DRAIN_S * INT64_C(1000000));

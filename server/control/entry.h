@@ -24,6 +24,7 @@ struct rank {
     enum rank_phase phase;
     struct rank_exit exit; /* of one that has exited, its cause settled */
     uint64_t step;
+    bool of_itself; /* it has exited badly, and not since another did */
 };
 
 struct rendezvous_key {
@@ -55,6 +56,7 @@ struct entry_run {         /* of a live job */
     bool save, force_stop;
     bool trouble;              /* a file of it is not read, and that was told */
     bool hung;                 /* a rank was found to stand still: it cannot obey, and is not waited for */
+    bool judged;               /* why it failed is a verdict over all of its ranks */
     bool gave_up;              /* a rank has ended because it lost another, or was told to by its mates */
     bool wants_folders;        /* it is new: its folders are to be made before the nodes hear of it */
     bool measure_links;        /* it shall tell how fast its nodes reach each other */

@@ -96,6 +96,20 @@ static void blame_all(struct core *c, const struct entry *e, const struct hang_v
         care_blame(c, e, nodes[k], ACT_IN_CALL, n, why);
 }
 
+static void tell(struct core *c, struct entry *e, const struct incident_rank *ranks, const struct hang_verdict *v,
+                 const char *text)
+{
+    size_t n = e->job.n_places;
+
+    e->run.judged = true;
+    change_orders(c, &e->job);
+    events_note(c, e->job.id, e->job.user, "note", e->job.generation, "scheduler", "hang", text, evidence(ranks, n, v));
+    incidents_hang(c, e, ranks, n, v, text);
+    if (v->class_ == HANG_IN_CALL)
+        blame_all(c, e, v, text);
+    runs_fault(c, e, v->root[0], act_of(v->class_), text, NULL, "scheduler");
+}
+
 void hangs_look(struct core *c, struct entry *e)
 {
     size_t n = e->job.n_places;
@@ -114,13 +128,28 @@ void hangs_look(struct core *c, struct entry *e)
             ranks[i].told.stall.idle_us = 0;
     if (ranks && incident_judge(ranks, n, &v, &text) == 0 && v.class_ != HANG_NONE) {
         e->run.hung = true;
-        change_orders(c, &e->job);
-        events_note(c, e->job.id, e->job.user, "note", e->job.generation, "scheduler", "hang", buf_text(&text),
-                    evidence(ranks, n, &v));
-        incidents_hang(c, e, ranks, n, &v, buf_text(&text));
-        if (v.class_ == HANG_IN_CALL)
-            blame_all(c, e, &v, buf_text(&text));
-        runs_fault(c, e, v.root[0], act_of(v.class_), buf_text(&text), NULL, "scheduler");
+        tell(c, e, ranks, &v, buf_text(&text));
     }
     free(ranks);
+}
+
+bool hangs_blame(struct core *c, struct entry *e, int rank)
+{
+    size_t n = e->job.n_places;
+    struct incident_rank *ranks;
+    struct hang_verdict v;
+    BUF_CLEAR_AUTO struct buf text;
+    bool found;
+
+    buf_init(&text, INCIDENT_TEXT_MAX - 1);
+    if (!e->run.stalls || e->job.kind != JOB_TRAIN || e->run.ranks[rank].exit.cause != EXIT_CAUSE_INTERNAL)
+        return false;
+    ranks = stalls_list(e->run.stalls, e->job.places);
+    found = ranks && incident_judge_odd(ranks, n, &v, &text) == 0 && v.class_ != HANG_NONE;
+    if (found && e->run.fault_message[0])
+        (void)buf_printf(&text, "; rank %d: %s", rank, e->run.fault_message);
+    if (found)
+        tell(c, e, ranks, &v, buf_text(&text));
+    free(ranks);
+    return found;
 }

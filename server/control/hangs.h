@@ -14,4 +14,8 @@ struct core;
 /* All that a report says of the run's ranks is taken in (stalls.h): judge the run. */
 void hangs_look(struct core *c, struct entry *e);
 
+/* Rank `rank` has failed by a fault of Muster's own programs: where a rank has called something else than its peers,
+ * that is why. Then the run fails by that rank, and true is returned. */
+bool hangs_blame(struct core *c, struct entry *e, int rank);
+
 #endif

@@ -84,7 +84,7 @@ void incidents_failure(struct core *c, struct entry *e, int rank, const char *te
     struct incident in = {.kind = INCIDENT_FAILURE,
                           .verdict = {.class_ = "failure", .roots = &rank, .n_roots = 1, .waiter = -1}};
 
-    if (e->run.hung)
+    if (e->run.judged)
         return;
     in.ranks = calloc(e->job.n_places + 1, sizeof(*in.ranks));
     if (!in.ranks)

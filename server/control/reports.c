@@ -33,14 +33,15 @@
 
 /* --- ranks ------------------------------------------------------------------------------------------- */
 
-struct first_fault { /* the rank of a report that failed first */
+struct first_fault { /* the rank of a report that failed first; its machine's clock tells */
     int rank;
+    int64_t at_ms;
     enum act_class class_;
     char message[EXIT_WHY_MAX];
     json_t *log_tail; /* borrowed */
 };
 
-/* Take in one rank. A first cause is left in *f (the lowest exit that is no mere abort). */
+/* Take in one rank. A first cause is left in *f: the earliest exit that does not follow from another's. */
 static void take_rank(const struct cluster *cl, struct entry *e, const struct node *n, const struct report_rank *told,
                       int64_t now_us, struct first_fault *f)
 {
@@ -64,9 +65,13 @@ static void take_rank(const struct cluster *cl, struct entry *e, const struct no
         return;
     r->exit = exit_settle(told->exit, e->job.kind);
     e->run.gave_up = e->run.gave_up || r->exit.cause == EXIT_CAUSE_ABORTED;
-    if (exit_well(&r->exit) || r->exit.cause == EXIT_CAUSE_ABORTED || f->rank >= 0)
+    if (exit_well(&r->exit) || r->exit.cause == EXIT_CAUSE_ABORTED)
+        return;
+    r->of_itself = true;
+    if (f->rank >= 0 && r->exit.at_ms >= f->at_ms)
         return;
     f->rank = told->rank;
+    f->at_ms = r->exit.at_ms;
     f->class_ = job_exit_class(e->job.kind, &r->exit);
     f->log_tail = told->log_tail;
     exit_describe(&r->exit, e->job.kind, f->message, sizeof(f->message));
@@ -122,6 +127,7 @@ static void take_run(struct core *c, struct node *n, const struct report *r, con
     struct entry *e = table_find(&c->jobs, job_id_parse(run->job));
     struct first_fault f = {.rank = -1};
     size_t here = 0;
+    bool was_failing;
 
     if (!e || !e->job.live || e->job.generation != run->generation) {
         answer_over(n, run, all_shipped(r, run), ret);
@@ -141,10 +147,13 @@ static void take_run(struct core *c, struct node *n, const struct report *r, con
     if (here == 0)
         runs_release(c, e, n->name);
     (void)bar_slots(n, run, e->job.id);
-    if (f.rank >= 0 && e->job.intent == JOB_GO_ON && e->job.state != JOB_RECOVERING)
+    was_failing = e->job.state == JOB_RECOVERING;
+    if (f.rank >= 0 && e->job.intent == JOB_GO_ON && e->job.state != JOB_RECOVERING && !hangs_blame(c, e, f.rank))
         runs_fault(c, e, f.rank, f.class_, f.message, f.log_tail, actor);
     else
         hangs_look(c, e);
+    if (f.rank >= 0 && e->job.state == JOB_RECOVERING)
+        runs_tell_roots(c, e, was_failing, actor);
     lags_look(c, e);
     runs_follow(c, e, actor);
     /* the run may have ended by this very report; it is forgotten with the next one, when that is durable */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/buf.h"
 #include "base/log.h"
 #include "server/control/care.h"
 #include "server/control/change.h"
@@ -84,9 +85,9 @@ void runs_fault(struct core *c, struct entry *e, int rank, enum act_class class_
     struct merr err;
 
     assert((size_t)rank < e->job.n_places);
-    if (e->run.fault_message[0] && !e->run.hung)
+    if (e->run.fault_message[0] && !e->run.judged)
         message = e->run.fault_message;
-    if (e->run.hung) /* its verdict names the rank itself */
+    if (e->run.judged) /* its verdict names the rank itself */
         (void)snprintf(text, sizeof(text), "%s", message);
     else
         (void)snprintf(text, sizeof(text), "rank %d on %s: %s", rank, e->job.places[rank].node, message);
@@ -105,6 +106,28 @@ void runs_fault(struct core *c, struct entry *e, int rank, enum act_class class_
     json_decref(outcome);
     if (class_ != ACT_IN_CALL) /* of that all who are in the call are suspected */
         care_blame(c, e, e->job.places[rank].node, class_, 1, text);
+}
+
+void runs_tell_roots(struct core *c, const struct entry *e, bool known, const char *actor)
+{
+    json_t *roots = json_array();
+    BUF_CLEAR_AUTO struct buf text;
+    size_t n = 0;
+
+    buf_init(&text, 512);
+    for (size_t i = 0; i < e->job.n_places; i++) {
+        if (!e->run.ranks[i].of_itself)
+            continue;
+        (void)buf_printf(&text, "%s%zu on %s", n > 0 ? ", " : "ranks ", i, e->job.places[i].node);
+        (void)json_array_append_new(roots, json_integer((json_int_t)i));
+        n++;
+    }
+    (void)buf_addstr(&text, " failed, each of itself; the others ended since they did");
+    if (n > 1 || known)
+        events_note(c, e->job.id, e->job.user, "note", e->job.generation, actor, "roots", buf_text(&text),
+                    json_pack("{s:s, s:o}", "type", "roots", "roots", roots));
+    else
+        json_decref(roots);
 }
 
 /* None of the ranks says that it failed first: the first that can say why it ended stands for all. */

@@ -29,4 +29,8 @@ void runs_follow(struct core *c, struct entry *e, const char *actor);
 /* Where it runs, in words. */
 void runs_describe(const struct job_place *p, size_t n, char *ret, size_t size);
 
+/* Several ranks of the run have failed of themselves: one incident, which is told with all of them. known: of fewer it
+ * was told before. */
+void runs_tell_roots(struct core *c, const struct entry *e, bool known, const char *actor);
+
 #endif

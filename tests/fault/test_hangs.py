@@ -1,6 +1,7 @@
-"""A rank that stands still is named in seconds, with what the others wait in, and the job goes on.
+"""A rank that stands still, or calls something else than its peers, is named in seconds, and the job goes on.
 
-MUSTER_TEST_LONG=1 stops ranks of each layout several times; else one of two layouts. Prints how long verdicts took.
+Faults of a rank's own come from muster-train as tests/fault/inject.c wraps it. MUSTER_TEST_LONG=1 has each of them many
+times in each layout. Prints how long verdicts took, and then a table of what was told of which fault.
 """
 import json
 import os
@@ -11,11 +12,24 @@ import time
 import pytest
 
 from tests import specs
-from tests.cluster import Cluster, wait_for
+from tests.cluster import BIN, Cluster, wait_for
 
 SEED = int(os.environ.get("MUSTER_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 30)
 LONG = bool(os.environ.get("MUSTER_TEST_LONG"))
 TIMES = 40 if LONG else 1
+INJECT = os.path.join(os.path.dirname(BIN), "tests", "fault", "inject")
+# Fault -> class of the verdict, what its sentence says, and layouts.
+FAULTS = {
+    "skip": ("differs", "has called something else than its peers", [{"tp": 2}, {"tp": 2, "pp": 2}]),
+    "swap": ("differs", "has called something else than its peers", [{"tp": 2}]),  # else it is in nobody's way
+    "size": ("differs", "of another size, type or root than theirs", [{"tp": 2}, {"tp": 2, "pp": 2}]),
+    "spin": ("not-entered", "has not", [{"tp": 2}, {"pp": 2}]),
+    "lock": ("not-entered", "has not", [{"tp": 1}, {"pp": 2}]),
+    "data": ("phase", "in the data loader", [{"tp": 1}, {"tp": 2}]),
+    "link": ("in-call", "nothing moves in", [{"tp": 2}, {"tp": 1}]),
+}
+CASES = [(fault, layout) for fault, row in FAULTS.items() for layout in row[2]] if LONG else \
+    [(fault, FAULTS[fault][2][0]) for fault in ("skip", "swap", "size", "data", "link")]
 LAYOUTS = [{"tp": 2, "pp": 2}, {"tp": 1, "pp": 1}] + LONG * [{"tp": 2, "pp": 1}, {"tp": 1, "pp": 2}]
 
 
@@ -77,6 +91,96 @@ def test_a_stopped_rank_is_named_in_seconds_and_its_job_goes_on(cluster, layout)
         assert f"rank {victim} on n1: its process has been stopped" in shown
         cluster.api("POST", f"/v1/jobs/{job}/cancel")
         cluster.wait(job, "cancelled")
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory):
+    """A cluster whose ranks have the fault that the returned function asks for."""
+    order = str(tmp_path_factory.mktemp("inject") / "order")
+    c = Cluster(str(tmp_path_factory.mktemp("faulty")), slots=0, server_args=["--round", "1"],
+                env={"FAKE_INJECT": order})
+    c.programs = INJECT
+
+    def ask(fault, rank):
+        with open(f"{order}.new", "w", encoding="ascii") as f:
+            f.write(f"{fault} {rank}\n")
+        os.rename(f"{order}.new", order)
+        wait_for("the rank to take its fault", lambda: not os.path.exists(order))
+    with c:
+        c.start_agent("n1", "cpu:4")
+        c.wait_nodes(["n1"])
+        c.corpus = specs.write_corpus(str(tmp_path_factory.mktemp("corpus") / "corpus.txt"))
+        c.table = {}
+        yield c, ask
+        for (fault, told), times in sorted(c.table.items()):
+            print(f"{fault:5} told as {told:12} {times} times")
+
+
+@pytest.mark.parametrize("fault,layout", CASES, ids=lambda of: of if isinstance(of, str) else
+                         "".join(f"{k}{v}" for k, v in of.items()))
+def test_each_fault_of_a_rank_is_told_by_its_class_with_that_rank(faulty, fault, layout):
+    (cluster, ask), (want, says, _) = faulty, FAULTS[fault]
+    draw = random.Random(SEED)
+    print(f"MUSTER_SEED={SEED}")
+    for _ in range(TIMES):
+        job = cluster.submit(specs.train(cluster.corpus, steps=100000, devices=4, **layout))["id"]
+        wait_for("enough steps to know the rank's pace", lambda j=job: step_of(cluster, j) > 20)
+        # only ranks of the first stage read what a step begins with
+        victim = draw.choice([0, 1]) if fault == "data" and "pp" in layout else draw.randrange(4)
+        ask(fault, victim)
+        began = time.monotonic()
+        verdict = wait_for("a verdict", lambda j=job: verdicts(cluster, j))[0]
+        told = verdict["data"]
+        print(f"{fault} in {layout}: {told['class']} of {told['roots']} after {time.monotonic() - began:.1f} s, rank "
+              f"{victim}: {verdict['cause']['text']}")
+        cluster.table[fault, told["class"]] = cluster.table.get((fault, told["class"]), 0) + 1
+        assert told["class"] == want and says in verdict["cause"]["text"], verdict
+        if fault == "link":
+            assert victim in told["roots"], verdict
+        else:
+            assert told["roots"] == [victim], verdict
+            assert cluster.job(job)["outcome"]["rank"] == victim
+        if want == "differs":
+            assert told["odd"]["group"] and told["odd"]["step"] > 0
+        wait_for("the job to go on", lambda j=job: (k := cluster.job(j))["generation"] == 2 and k["state"] == "running")
+        assert len(verdicts(cluster, job)) == 1
+        cluster.api("POST", f"/v1/jobs/{job}/cancel")
+        cluster.wait(job, "cancelled")
+
+
+@pytest.mark.parametrize("killer", [signal.SIGKILL, signal.SIGSEGV] + LONG * [signal.SIGBUS], ids=lambda s: s.name)
+def test_who_is_killed_in_a_call_is_named_and_whoever_lost_it_is_not(cluster, killer):
+    draw = random.Random(SEED)
+    print(f"MUSTER_SEED={SEED}")
+    for _ in range(TIMES):
+        job = cluster.submit(specs.train(cluster.corpus, steps=100000, devices=4, tp=2))["id"]
+        wait_for("steps", lambda j=job: step_of(cluster, j) > 5)
+        victim = draw.randrange(4)
+        began = time.monotonic()
+        os.kill(cluster.rank_pids(job)[victim], killer)
+        outcome = wait_for("a verdict", lambda j=job: cluster.job(j)["outcome"])
+        print(f"{killer.name}: rank {outcome['rank']} named after {time.monotonic() - began:.2f} s, rank {victim}")
+        assert (outcome["rank"], outcome["signal"]) == (victim, killer), outcome
+        wait_for("the job to go on", lambda j=job: cluster.job(j)["generation"] == 2)
+        assert not [e for e in cluster.events(job) if e["cause"]["code"] == "roots"]
+        assert cluster.job(job)["restarts"] == {"system": 1, "node": 0, "user": 0}
+        cluster.api("POST", f"/v1/jobs/{job}/cancel")
+        cluster.wait(job, "cancelled")
+
+
+def test_two_that_are_killed_at_once_are_one_incident_with_two_roots(cluster):
+    job = cluster.submit(specs.train(cluster.corpus, steps=100000, devices=4, tp=2))["id"]
+    wait_for("steps", lambda: step_of(cluster, job) > 5)
+    pids = cluster.rank_pids(job)
+    os.kill(pids[3], signal.SIGKILL)
+    os.kill(pids[0], signal.SIGKILL)
+    roots = wait_for("the roots", lambda: [e for e in cluster.events(job) if e["cause"]["code"] == "roots"])
+    assert roots[-1]["data"]["roots"] == [0, 3] and "ranks 0 on n1, 3 on n1 failed" in roots[-1]["cause"]["text"], roots
+    wait_for("the job to go on", lambda: cluster.job(job)["generation"] == 2)
+    assert cluster.job(job)["outcome"]["rank"] in (0, 3)
+    assert cluster.job(job)["restarts"] == {"system": 1, "node": 0, "user": 0}
+    cluster.api("POST", f"/v1/jobs/{job}/cancel")
+    cluster.wait(job, "cancelled")
 
 
 def test_ranks_that_are_held_at_a_step_are_not_taken_for_ones_that_hang(tmp_path):

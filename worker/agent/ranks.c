@@ -367,8 +367,9 @@ bool ranks_tick(struct ranks *r, int64_t now_us)
 
 /* --- reports ------------------------------------------------------------------------------------ */
 
-/* look: tell what it waits in also where it goes on, and not what is told once. */
-static void report_rank(const struct rank *rank, enum job_kind kind, bool look, struct report_rank *ret)
+/* look: tell what it waits in also where it goes on, and not what is told once. failed: a rank of its run has: tell
+ * how far it came. */
+static void report_rank(const struct rank *rank, enum job_kind kind, bool look, bool failed, struct report_rank *ret)
 {
     static const enum report_state state[] = {
         [RANK_STARTING] = REPORT_STARTING, [RANK_RUNNING] = REPORT_RUNNING, [RANK_EXITED] = REPORT_EXITED};
@@ -385,8 +386,9 @@ static void report_rank(const struct rank *rank, enum job_kind kind, bool look, 
         ret->step = (int64_t)step;
         (void)snprintf(ret->phase, sizeof(ret->phase), "%s", flight_read_phase_name(phase));
     }
+    if (rank->state == RANK_RUNNING || failed)
+        ret->stall = machine_rank_stall(rank->on_machine, kind, look || failed ? 1 : MACHINE_STALL_US);
     if (rank->state == RANK_RUNNING) {
-        ret->stall = machine_rank_stall(rank->on_machine, kind, look ? 1 : MACHINE_STALL_US);
         ret->steps = look ? NULL : machine_rank_steps(rank->on_machine, &ret->n_steps);
     }
     if (rank->state == RANK_EXITED) {
@@ -405,7 +407,8 @@ static int run_report(const struct run *run, bool look, struct report_run *ret)
     (void)snprintf(all.job, sizeof(all.job), "%s", run->job);
     (void)snprintf(all.proof, sizeof(all.proof), "%s", run->assignment.proof);
     for (int i = 0; i < run->n; i++)
-        report_rank(&run->ranks[i], is_command(run) ? JOB_COMMAND : JOB_TRAIN, look, &all.ranks[all.n_ranks++]);
+        report_rank(&run->ranks[i], is_command(run) ? JOB_COMMAND : JOB_TRAIN, look, run->failed,
+                    &all.ranks[all.n_ranks++]);
     *ret = all;
     return 0;
 }

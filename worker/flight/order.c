@@ -23,7 +23,7 @@ void flight_order_phase(struct flight *f, enum flight_phase phase, uint64_t step
     uint64_t ops = atomic_load(&f->page->order_of.ops[0]);
     uint32_t *swap = f->step_ops[1];
 
-    if (span == was)
+    if (span == was || phase == FLIGHT_EXIT) /* a rank that fails may be in the middle of one */
         return;
     if (was % 2 == 1) {
         f->step_ops[1] = f->step_ops[0];

@@ -366,9 +366,40 @@ static void a_line_of_metrics_is_the_jobs_progress(void **state)
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, scene_start, scene_stop)
 
+static json_t *ended_json(int rank, const char *cause, int signal, int at_ms)
+{
+    return json_pack("{s:i, s:i, s:s, s:i, s:i, s:s, s:i}", "rank", rank, "slot", rank, "state", "exited", "exit_code",
+                     signal ? 128 + signal : 75, "signal", signal, "cause", cause, "at_ms", at_ms);
+}
+
+/* Who lost another is never blamed; of those that ended of themselves the earliest is, and all are told. */
+static void of_ranks_that_end_together_the_first_of_itself_is_to_blame(void **state)
+{
+    struct scene *s = *state;
+    struct entry *e;
+    uint64_t job;
+    json_t *run;
+
+    assert_int_equal(scene_register(s, "n1", "a", 4), 200);
+    job = scene_submit(s, "devices: {min: 4, max: 4}\ncommand: {argv: [x]}\nretry: {max: 3, user: 3}\n");
+    scene_report_all(s, job, "running", 0);
+    e = scene_entry(s, job);
+    run = scene_run_of(e, e->job.generation, "n1", "running", 0);
+    (void)json_object_set_new(run, "ranks",
+                              json_pack("[o, o, o, o]", ended_json(0, "aborted", 0, 1), ended_json(1, "program", 9, 50),
+                                        ended_json(2, "program", 11, 40), ended_json(3, "aborted", 0, 60)));
+    assert_int_equal(scene_report(s, "n1", json_pack("[o]", run), NULL).status, 200);
+    e = scene_entry(s, job);
+    assert_int_equal(json_integer_value(json_object_get(e->job.outcome, "rank")), 2);
+    assert_int_equal(json_integer_value(json_object_get(e->job.outcome, "signal")), 11);
+    assert_int_equal(e->job.restarts_system + e->job.restarts_user, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(of_ranks_that_end_together_the_first_of_itself_is_to_blame, scene_start,
+                                        scene_stop),
         TEST(a_job_runs_once_all_of_its_ranks_do),
         TEST(a_report_that_comes_again_changes_nothing),
         TEST(a_job_whose_ranks_all_end_well_has_succeeded_and_its_devices_are_free),
