@@ -40,7 +40,8 @@ static const char *got(const json_t *v, char out[96])
     return out;
 }
 
-bool spec_name_is_good(const char *s, size_t len)
+/* May this be the name of a job, project or device class? */
+static bool name_is_good(const char *s, size_t len)
 {
     if (len < 1 || len >= SPEC_NAME_MAX || !isalnum((unsigned char)s[0]))
         return false;
@@ -129,7 +130,7 @@ static int read_name(const struct field *d, const json_t *v, char ret[SPEC_NAME_
 {
     char what[96];
 
-    if (!json_is_string(v) || !spec_name_is_good(json_string_value(v), json_string_length(v))) {
+    if (!json_is_string(v) || !name_is_good(json_string_value(v), json_string_length(v))) {
         faults_add(f, d->path, "want 1 to %d letters, digits, '.', '_' or '-', the first a letter or digit; got %s",
                    SPEC_NAME_MAX - 1, got(v, what));
         return -EINVAL;
@@ -349,7 +350,8 @@ static int read_labels(const struct field *d, const json_t *v, char ***ret, stru
     return 0;
 }
 
-int spec_read_field(const struct field *d, const json_t *v, struct job_spec *s, struct faults *f)
+/* Read v into the field's place. Returns 0, -EINVAL with a fault, -ENOMEM. */
+static int read_field(const struct field *d, const json_t *v, struct job_spec *s, struct faults *f)
 {
     char *at = (char *)s + d->at, what[96];
     int64_t whole = 0;
@@ -606,7 +608,7 @@ static int read_plain(struct job_spec *s)
         v = json_loads(d->def, JSON_DECODE_ANY, NULL);
         if (!v)
             return -ENOMEM;
-        r = spec_read_field(d, v, s, &f);
+        r = read_field(d, v, s, &f);
         json_decref(v);
         if (r == -ENOMEM)
             return r;
@@ -641,7 +643,7 @@ static int read_all(struct reading *r, const json_t *doc)
             r->state[i] = READ_BAD;
         if (!in_scope(d, r->spec->kind) || !v)
             continue;
-        code = spec_read_field(d, v, r->spec, r->f);
+        code = read_field(d, v, r->spec, r->f);
         if (code == -ENOMEM)
             return code;
         r->state[i] = code == 0 ? READ_GIVEN : READ_BAD;

@@ -14,12 +14,6 @@ struct reading {
     enum read_state state[SPEC_FIELDS_MAX]; /* by row of spec_fields */
 };
 
-/* Read v into the field's place. Returns 0, -EINVAL with a fault, -ENOMEM. */
-int spec_read_field(const struct field *d, const json_t *v, struct job_spec *s, struct faults *f);
-
-/* May this be the name of a job, project or device class? */
-bool spec_name_is_good(const char *s, size_t len);
-
 /* Fill in the defaults that depend on other fields, with faults for needed ones. Returns 0 or -ENOMEM. */
 int spec_complete(struct reading *r);
 

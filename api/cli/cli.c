@@ -1,4 +1,5 @@
 #include "api/cli/cli.h"
+#include "api/cli/print.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include "api/cli/cli.h"
+#include "api/cli/print.h"
+#include "api/cli/commands.h"
 #include "base/try.h"
 #include "checkpoint/checkpoint.h"
 

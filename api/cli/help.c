@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/cli/print.h"
 #include "api/cli/help.h"
 #include "api/protocol/reference.h"
 #include "api/spec.h"

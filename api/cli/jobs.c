@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include "api/cli/cli.h"
+#include "api/cli/print.h"
+#include "api/cli/commands.h"
 #include "base/buf.h"
 #include "base/io.h"
 #include "base/try.h"

@@ -13,6 +13,8 @@
 #include <unistd.h>
 
 #include "api/cli/cli.h"
+#include "api/cli/print.h"
+#include "api/cli/commands.h"
 #include "api/cli/family.h"
 #include "api/spec.h"
 #include "base/clock.h"

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "api/cli/cli.h"
+#include "api/cli/print.h"
+#include "api/cli/commands.h"
 #include "api/cli/log_lines.h"
 #include "base/buf.h"
 #include "base/clock.h"

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "api/cli/cli.h"
+#include "api/cli/print.h"
+#include "api/cli/commands.h"
 #include "base/try.h"
 
 #define NODES_MOST 1000000

@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include "api/cli/cli.h"
+#include "api/cli/print.h"
+#include "api/cli/commands.h"
 #include "api/spec_plan.h"
 #include "base/io.h"
 #include "base/try.h"

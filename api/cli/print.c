@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "api/cli/cli.h"
+#include "api/cli/print.h"
 #include "base/clock.h"
 
 #define NARROW 8 /* columns below which the last cell of a row is not worth showing */

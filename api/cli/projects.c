@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "api/cli/cli.h"
+#include "api/cli/print.h"
+#include "api/cli/commands.h"
 #include "base/try.h"
 
 #define COUNT_MAX 1000000 /* the server knows better; this keeps a slip of the hand from travelling */

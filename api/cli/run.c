@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "api/cli/cli.h"
+#include "api/cli/commands.h"
 #include "base/io.h"
 #include "base/try.h"
 

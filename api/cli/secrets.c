@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include "api/cli/cli.h"
+#include "api/cli/print.h"
+#include "api/cli/commands.h"
 #include "api/spec.h"
 #include "base/buf.h"
 #include "base/io.h"

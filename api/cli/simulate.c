@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "api/cli/cli.h"
+#include "api/cli/print.h"
 #include "api/cli/simulate.h"
 #include "api/cli/simulate_read.h"
 #include "base/clock.h"

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "api/cli/cli.h"
+#include "api/cli/print.h"
 #include "api/cli/simulate.h"
 #include "base/io.h"
 #include "base/try.h"

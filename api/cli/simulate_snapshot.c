@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/cli/cli.h"
+#include "api/cli/print.h"
 #include "api/cli/simulate.h"
 #include "base/io.h"
 #include "base/try.h"

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "api/cli/cli.h"
+#include "api/cli/commands.h"
 #include "api/cli/help.h"
 #include "api/cli/simulate.h"
 #include "scheduler/cluster/sched.h"

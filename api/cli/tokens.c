@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "api/cli/cli.h"
+#include "api/cli/print.h"
+#include "api/cli/commands.h"
 #include "base/clock.h"
 #include "base/try.h"
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "api/cli/cli.h"
+#include "api/cli/print.h"
 #include "base/utf8.h"
 
 /* The character of n bytes at p. */

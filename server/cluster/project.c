@@ -68,7 +68,8 @@ void project_clear(struct projects *all)
 
 /* --- members ----------------------------------------------------------------------------------------- */
 
-const char *project_role_name(enum project_role role)
+/* "member", "manager"; NULL: PROJECT_STRANGER. */
+static const char *role_name(enum project_role role)
 {
     static const char *const names[] = {[PROJECT_STRANGER] = NULL, "member", "manager"};
 
@@ -94,7 +95,7 @@ int project_set_role(struct project *p, const char *user, enum project_role role
 
     if (members && role == PROJECT_STRANGER)
         (void)json_object_del(members, user);
-    else if (!members || json_object_set_new(members, user, json_string(project_role_name(role))) < 0) {
+    else if (!members || json_object_set_new(members, user, json_string(role_name(role))) < 0) {
         json_decref(members);
         return -ENOMEM;
     }

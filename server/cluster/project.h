@@ -55,9 +55,7 @@ void project_clear(struct projects *all);
 /* What a user is to it. */
 enum project_role project_role(const struct project *p, const char *user);
 
-/* "member", "manager"; NULL: PROJECT_STRANGER. */
-const char *project_role_name(enum project_role role);
-enum project_role project_role_parse(const char *name); /* PROJECT_STRANGER: it is none */
+enum project_role project_role_parse(const char *name); /* "member", "manager"; PROJECT_STRANGER: it is neither */
 
 /* Make a user a member or manager, or no member any more (PROJECT_STRANGER). 0; -ENOSPC (PROJECT_MEMBERS_MAX);
  * -ENOMEM. */

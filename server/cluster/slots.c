@@ -7,7 +7,8 @@
 #include "base/utf8.h"
 #include "server/cluster/stragglers.h"
 
-bool slots_name_ok(const char *name, size_t size)
+/* Whether a node or a class may have this name, in so many bytes: letters, digits, . _ - */
+static bool name_ok(const char *name, size_t size)
 {
     size_t n = name ? strlen(name) : 0;
 
@@ -28,8 +29,7 @@ static int read_one(const json_t *o, const struct slot *before, size_t n, struct
     const char *kind = json_string_value(json_object_get(o, "kind"));
 
     if (!slot || !whole_ok(slot) || !whole_ok(threads) || !whole_ok(memory_mib) ||
-        (trains && !json_is_boolean(trains)) ||
-        !slots_name_ok(json_string_value(json_object_get(o, "class")), SPEC_NAME_MAX))
+        (trains && !json_is_boolean(trains)) || !name_ok(json_string_value(json_object_get(o, "class")), SPEC_NAME_MAX))
         return -EINVAL;
     for (size_t i = 0; i < n; i++)
         if (before[i].slot == json_integer_value(slot))

@@ -32,7 +32,4 @@ json_t *slots_record(const struct classes *k, const struct node *n);
 /* Whether a slot that is in no job's hands can be given to one, as far as the slot goes. */
 bool slots_usable(const struct slot *s);
 
-/* Whether a node or a class may have this name, in so many bytes: letters, digits, . _ - */
-bool slots_name_ok(const char *name, size_t size);
-
 #endif

@@ -785,6 +785,7 @@ static void free_http(struct http *h)
 {
     pthread_cond_destroy(&h->wake);
     pthread_mutex_destroy(&h->lock);
+    http_tls_free(h->tls);
     free_guards(h);
     free(h);
 }

@@ -115,9 +115,6 @@ struct http_req {
 
 void http_req_unref(struct http_req *r);
 
-/* Take a held request's answer: true if the caller is the one who answers (r->lock is then held). */
-bool http_claim(struct http_req *r);
-
 /* Whether the client of a request that sleeps has closed its connection. r->lock is held. */
 bool http_closed(const struct http_req *r);
 

@@ -131,7 +131,8 @@ void http_req_unref(struct http_req *r)
     free(r);
 }
 
-bool http_claim(struct http_req *r)
+/* Take a held request's answer: true if the caller is the one who answers (r->lock is then held). */
+static bool claim(struct http_req *r)
 {
     pthread_mutex_lock(&r->lock);
     if (r->state == HTTP_HELD && !r->gone) {
@@ -154,7 +155,7 @@ void http_wake(struct http_req *r)
  * handler's hold either way. */
 static void answer_take(struct http_req *r, int status, const char *content_type, char *text, size_t len)
 {
-    if (http_claim(r)) {
+    if (claim(r)) {
         r->status = status;
         strncpy(r->content_type_copy, content_type, sizeof(r->content_type_copy) - 1);
         r->content_type = r->content_type_copy;

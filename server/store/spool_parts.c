@@ -16,7 +16,8 @@ static void part_name(const char *name, int64_t part, char ret[SPOOL_NAME_MAX])
         (void)snprintf(ret, SPOOL_NAME_MAX, "%s.%lld", name, (long long)part);
 }
 
-bool spool_part_of(const char *file, const char *name, int64_t *ret_part)
+/* Whether a file is name or a part of it. */
+static bool part_of(const char *file, const char *name, int64_t *ret_part)
 {
     size_t n = strlen(name);
     long long part;
@@ -56,7 +57,7 @@ static void note_part(void *arg, const char *file)
     int64_t part;
     size_t at;
 
-    if (!spool_part_of(file, p->name, &part) || part == 0 || p->n == PARTS_KNOWN)
+    if (!part_of(file, p->name, &part) || part == 0 || p->n == PARTS_KNOWN)
         return;
     for (at = p->n++; at > 0 && p->v[at - 1] > part; at--)
         p->v[at] = p->v[at - 1];

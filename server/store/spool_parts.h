@@ -35,7 +35,4 @@ int64_t spool_append_most(const struct spool *s, uint64_t job, const char *name,
 int64_t spool_append(const struct spool *s, uint64_t job, const char *name, int64_t offset, const char *text,
                      size_t len, bool *ret_new);
 
-/* Whether a file is name or a part of it. */
-bool spool_part_of(const char *file, const char *name, int64_t *ret_part);
-
 #endif

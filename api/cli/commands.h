@@ -1,0 +1,59 @@
+/* commands - the commands of muster, a function each, named after the file it is in, and what they share */
+#ifndef MUSTER_API_CLI_COMMANDS_H
+#define MUSTER_API_CLI_COMMANDS_H
+
+#include "api/cli/cli.h"
+
+int jobs_submit(struct cli *c);
+int jobs_list(struct cli *c);
+int jobs_show(struct cli *c);
+int jobs_explain(struct cli *c);
+int jobs_act(struct cli *c);
+int diagnose_main(struct cli *c);
+int jobs_cancel(struct cli *c);
+int jobs_checkpoint_now(struct cli *c);
+int plan_main(struct cli *c);
+int plan_dry_run(struct cli *c, json_t *doc); /* ask the server how doc would run, and print it */
+int jobs_scale(struct cli *c);
+int jobs_priority(struct cli *c);
+int follow_events(struct cli *c);
+int follow_metrics(struct cli *c);
+int follow_stream(struct cli *c, const char *path, client_event_fn *fn, void *arg); /* to its end, with patience */
+/* What happened, less when, to which job and of what type; brief: less what it was before and paths. */
+void follow_print_event(const json_t *event, bool brief);
+int logs_run(struct cli *c);
+int logs_submitted(struct cli *c, const char *job); /* its output until its end, then its outcome */
+int nodes_list(struct cli *c);
+int nodes_act(struct cli *c);
+int nodes_test(struct cli *c);
+int nodes_remove(struct cli *c);
+int nodes_enroll(struct cli *c);
+int nodes_forget(struct cli *c);
+int top_run(struct cli *c);
+int projects_list(struct cli *c);
+int projects_set(struct cli *c);
+int audit_run(struct cli *c);
+int projects_show(struct cli *c);
+int projects_member(struct cli *c);
+int projects_delete(struct cli *c);
+int quarantine_list(struct cli *c);
+int quarantine_act(struct cli *c);
+void quarantine_tell(const json_t *list); /* what a list of jobs says of records that cannot be read */
+int secrets_set(struct cli *c);
+int secrets_list(struct cli *c);
+int secrets_delete(struct cli *c);
+int tokens_create(struct cli *c);
+int tokens_list(struct cli *c);
+int tokens_revoke(struct cli *c);
+int watch_run(struct cli *c);
+int watch_job(struct cli *c, const char *job);
+/* 0 when the job succeeded; else CLI_FAILED with the cause said, and with its last lines when tail. */
+int watch_outcome(struct cli *c, const char *job, bool tail);
+int files_checkpoint(struct cli *c);
+int local_run(struct cli *c);
+int local_sample(struct cli *c);
+int local_find_checkpoint(struct cli *c, const char *job_or_dir, bool parent, char *ret, size_t size);
+int local_up(struct cli *c);
+int local_down(struct cli *c);
+
+#endif
