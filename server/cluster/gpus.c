@@ -1,5 +1,9 @@
 #include "server/cluster/gpus.h"
 
+#include <stdio.h>
+#include <string.h>
+
+#include "base/utf8.h"
 #include "server/cluster/slots.h"
 
 static const char *why_of(const json_t *gpu)
@@ -16,7 +20,43 @@ static struct slot *slot_of(struct node *n, const json_t *gpu)
     return json_is_integer(number) ? node_slot(n, (int)json_integer_value(number)) : NULL;
 }
 
-bool gpus_take(struct node *n, const json_t *body, struct notes *notes)
+#define APART_US INT64_C(5000000) /* the same error is told for a while */
+#define DAY_US INT64_C(86400000000)
+#define APP_MILLI 100 /* of an error that is most likely a program's */
+
+/* An error that was found of a GPU, unless it was taken in before. What is most likely the program's is the device's
+ * when another job has met it there within a day. */
+static void take_error(struct node *n, struct slot *s, const json_t *gpu, int64_t wall_us, struct notes *notes,
+                       struct gpus_errors *errors)
+{
+    const json_t *found = json_object_get(gpu, "found");
+    const char *what = json_string_value(json_object_get(found, "what"));
+    const char *level = json_string_value(json_object_get(found, "level"));
+    json_int_t age_ms = json_integer_value(json_object_get(found, "age_ms"));
+    json_int_t blame = json_integer_value(json_object_get(found, "blame"));
+    int64_t at_us = wall_us - age_ms * 1000;
+    struct gpus_error e = {.slot = s->slot};
+
+    if (!what || !level || age_ms < 0 || age_ms > 600000 || at_us - s->found_us < APART_US ||
+        errors->n == GPUS_ERRORS_MAX)
+        return;
+    s->found_us = at_us;
+    e.milli = json_is_true(json_object_get(found, "node")) ? 1000 : blame < 0 ? 0 : blame > 1000 ? 1000 : (int)blame;
+    e.stop = strcmp(level, "stop") == 0;
+    if (e.milli == APP_MILLI && s->job != 0) {
+        if (s->error_job != 0 && s->error_job != s->job && at_us - s->error_us < DAY_US)
+            e.milli = 1000;
+        s->error_job = s->job;
+        s->error_us = at_us;
+    }
+    (void)snprintf(e.why, sizeof(e.why), "device %d: %.120s", s->slot, what);
+    utf8_patch(e.why, strlen(e.why));
+    errors->v[errors->n++] = e;
+    notes_add_new(notes, 0, "gpu-error", json_pack("{s:s, s:i, s:O}", "node", n->name, "slot", s->slot, "gpu", gpu),
+                  "%s of %s", e.why, n->name);
+}
+
+bool gpus_take(struct node *n, const json_t *body, int64_t wall_us, struct notes *notes, struct gpus_errors *errors)
 {
     json_t *all = json_object_get(body, "gpus"), *gpu;
     bool changed = false;
@@ -30,6 +70,8 @@ bool gpus_take(struct node *n, const json_t *body, struct notes *notes)
         struct slot *s = slot_of(n, gpu);
         bool ill = *why_of(gpu);
 
+        if (s)
+            take_error(n, s, gpu, wall_us, notes, errors);
         if (!s || s->ill == ill)
             continue;
         s->ill = ill;
@@ -39,6 +81,14 @@ bool gpus_take(struct node *n, const json_t *body, struct notes *notes)
                       "device %d of %s %s%s", s->slot, n->name, ill ? "takes no work: " : "is well again", why_of(gpu));
     }
     return changed;
+}
+
+void gpus_shift(struct node *n, int64_t by_us)
+{
+    for (size_t i = 0; i < n->n_slots; i++) {
+        n->slots[i].found_us += n->slots[i].found_us > 0 ? by_us : 0;
+        n->slots[i].error_us += n->slots[i].error_us > 0 ? by_us : 0;
+    }
 }
 
 json_t *gpus_view(const struct node *n, int slot)

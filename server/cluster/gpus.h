@@ -7,14 +7,32 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/buf.h"
 #include "server/cluster/cluster.h"
 #include "server/cluster/notes.h"
 
-/* Take in "gpus" of a registration or a report. True: one is ill that was well, or the other way round; then the notes
- * say which. */
-bool gpus_take(struct node *n, const json_t *body, struct notes *notes);
+#define GPUS_ERRORS_MAX 32 /* taken from one report */
+
+struct gpus_error { /* that a GPU's driver has told */
+    int slot;
+    int milli; /* thousandths of an incident that it is evidence against the node */
+    bool stop; /* what runs there is to be ended */
+    char why[160];
+};
+
+struct gpus_errors {
+    struct gpus_error v[GPUS_ERRORS_MAX];
+    size_t n;
+};
+
+/* Take in "gpus" of a registration or a report at the wall time. True: one is ill that was well, or the other way
+ * round; then the notes say which. Errors that are new are added to *errors. */
+bool gpus_take(struct node *n, const json_t *body, int64_t wall_us, struct notes *notes, struct gpus_errors *errors);
+
+/* The wall clock was set by so much: what is measured with it goes along. */
+void gpus_shift(struct node *n, int64_t by_us);
 
 /* What is known of the GPU of a slot; new; NULL: no GPU, or nothing is known. */
 json_t *gpus_view(const struct node *n, int slot);

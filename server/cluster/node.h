@@ -26,9 +26,12 @@ struct slot { /* a device, or a share of a processor (slots.h) */
     uint8_t class_;
     uint64_t job; /* 0: free */
     int rank;
-    bool stale;  /* a run that is over still has a process on it */
-    bool ill;    /* its GPU must not be used; why is in node.gpus */
-    bool trains; /* training may use it */
+    bool stale;         /* a run that is over still has a process on it */
+    bool ill;           /* its GPU must not be used; why is in node.gpus */
+    int64_t found_us;   /* wall: when the newest error of its GPU that was taken in was found */
+    uint64_t error_job; /* on which the newest error came that is most likely a program's, at */
+    int64_t error_us;   /* wall */
+    bool trains;        /* training may use it */
     struct slow_device slow;
     uint64_t slow_alone;     /* the job by whose own past alone it was found slow; 0: by others beside it */
     int threads, memory_mib; /* 0: not told */
@@ -61,6 +64,7 @@ struct node {
     bool drain;      /* nobody gets its devices, and its jobs leave: health says why */
     struct health health;
     struct node_test test;
+    int64_t check_after_us;        /* monotonic: what its checks say is not taken in before */
     int64_t drain_by_us;           /* monotonic: its jobs have left by then; 0: nobody said */
     int64_t seen_us, seen_wall_us; /* monotonic, wall */
     int64_t lost_wall_us;          /* since when it has been lost; 0: it is not, or was not before this musterd */

@@ -80,6 +80,9 @@ void slots_take(struct node *n, struct slots *s)
                 s->v[i].job = n->slots[k].job;
                 s->v[i].rank = n->slots[k].rank;
                 s->v[i].ill = n->slots[k].ill;
+                s->v[i].found_us = n->slots[k].found_us;
+                s->v[i].error_job = n->slots[k].error_job;
+                s->v[i].error_us = n->slots[k].error_us;
                 if (s->v[i].class_ == n->slots[k].class_) {
                     s->v[i].slow = n->slots[k].slow;
                     s->v[i].slow_alone = n->slots[k].slow_alone;

@@ -9,7 +9,6 @@
 #include "base/utf8.h"
 #include "server/cluster/links.h"
 #include "server/cluster/slots.h"
-#include "server/control/care.h"
 #include "server/control/change.h"
 #include "server/control/contact.h"
 #include "server/control/load.h"
@@ -184,9 +183,8 @@ static void take_registration(struct core *c, struct call *call, const struct re
     if (rebooted)
         learn_pardon(c, n, "scheduler");
     contact_see(c, n);
-    learn_gpus(c, n, call->body);
     n->health.known_us = n->health.known_us > 0 ? n->health.known_us : c->now.wall_us;
-    care_report(c, n, call->body);
+    reports_take_node(c, n, call->body);
     c->cluster.sites += links_take_nic(n, nic);
     change_node(c, n);
     if (take_runs(c, n, r, rebooted) < 0) {

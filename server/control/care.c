@@ -14,6 +14,7 @@
 
 #define SUSPECT_MILLI 600 /* of an incident that makes a node suspect for a while */
 #define SILENCE_US INT64_C(300000000)
+#define CHECK_APART_US INT64_C(900000)
 #define TEST_US INT64_C(180000000)
 #define TEST_PAUSE_US INT64_C(60000000) /* between two tests that a node has to pass */
 
@@ -235,9 +236,10 @@ void care_report(struct core *c, struct node *n, const json_t *body)
     json_t *result;
 
     for (int i = 0; level && i < HEALTH_CHECKS; i++) {
-        if (strcmp(level, health_check_names[i]) != 0 ||
+        if (strcmp(level, health_check_names[i]) != 0 || c->now.mono_us < n->check_after_us ||
             !health_checked(&n->health, (enum health_check)i, reason ? reason : "", c->now.wall_us))
             continue;
+        n->check_after_us = c->now.mono_us + CHECK_APART_US; /* an agent that says something else each time */
         change_node(c, n);
         c->schedule_wanted = true;
         events_note(c, 0, "", "node", 0, "scheduler", "check", n->health.check_reason,

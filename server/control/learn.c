@@ -57,11 +57,11 @@ void learn_links(struct core *c, const struct job *j, const json_t *event)
     }
 }
 
-void learn_gpus(struct core *c, struct node *n, const json_t *body)
+void learn_gpus(struct core *c, struct node *n, const json_t *body, struct gpus_errors *ret)
 {
     struct notes found = {.n = 0};
 
-    if (gpus_take(n, body, &found))
+    if (gpus_take(n, body, c->now.wall_us, &found, ret))
         c->schedule_wanted = true;
     events_tell(c, NULL, "scheduler", &found);
     notes_clear(&found);

@@ -8,6 +8,7 @@
 #include <jansson.h>
 #include <stdint.h>
 
+#include "server/cluster/gpus.h"
 #include "server/cluster/node.h"
 #include "server/control/entry.h"
 
@@ -19,8 +20,8 @@ void learn_metrics(struct core *c, struct entry *e, uint32_t generation, const j
 /* An event "links" of the job's run: what one of its ranks measured. */
 void learn_links(struct core *c, const struct job *j, const json_t *event);
 
-/* "gpus" of a registration or a report. */
-void learn_gpus(struct core *c, struct node *n, const json_t *body);
+/* "gpus" of a registration or a report; errors of GPUs are added to *ret. */
+void learn_gpus(struct core *c, struct node *n, const json_t *body, struct gpus_errors *ret);
 
 /* The node's slow devices are taken to be well, by whose word. */
 void learn_pardon(struct core *c, struct node *n, const char *actor);

@@ -211,6 +211,33 @@ int reports_take_runs(struct core *c, struct node *n, const struct report *r, st
     return 0;
 }
 
+/* --- the node itself --------------------------------------------------------------------------------- */
+
+/* A device has failed: what runs there is not waited for. */
+static void end_run(struct core *c, const struct node *n, const struct gpus_error *error)
+{
+    const struct slot *s = node_slot(n, error->slot);
+    struct entry *e = s && s->job ? table_find(&c->jobs, s->job) : NULL;
+
+    if (!e || !e->job.live || e->job.intent != JOB_GO_ON || e->job.state == JOB_RECOVERING)
+        return;
+    runs_fault(c, e, s->rank, ACT_DEVICE, error->why, NULL, "scheduler");
+    runs_follow(c, e, "scheduler");
+}
+
+void reports_take_node(struct core *c, struct node *n, const json_t *body)
+{
+    struct gpus_errors errors = {.n = 0};
+
+    learn_gpus(c, n, body, &errors);
+    care_report(c, n, body);
+    for (size_t i = 0; i < errors.n; i++) {
+        care_accuse(c, n, errors.v[i].milli, errors.v[i].why);
+        if (errors.v[i].stop)
+            end_run(c, n, &errors.v[i]);
+    }
+}
+
 /* --- metrics and output ------------------------------------------------------------------------------ */
 
 /* A line of metrics.jsonl, which is taken over. */
@@ -424,8 +451,7 @@ static void take_report(struct core *c, struct call *call, struct node *n, const
     struct report_answer answer = {.n_stale = 0};
     int code;
 
-    learn_gpus(c, n, call->body);
-    care_report(c, n, call->body);
+    reports_take_node(c, n, call->body);
     answer.test = n->test.id;
     answer.now_ms = c->now.wall_us / 1000;
     take_metrics(c, call->fresh);

@@ -20,6 +20,9 @@ struct storing *reports_storing_new(void); /* for that; NULL: no memory */
  * or -ENOMEM. */
 int reports_take_runs(struct core *c, struct node *n, const struct report *r, struct report_answer *ret);
 
+/* What a registration or a report says of the node itself: its GPUs, checks and tests. */
+void reports_take_node(struct core *c, struct node *n, const json_t *body);
+
 /* Whether what a job printed may still be on its way: it has not ended, or a node has a run of it. */
 bool reports_more_come(const struct core *c, uint64_t job);
 

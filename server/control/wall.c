@@ -1,6 +1,7 @@
 #include "server/control/wall.h"
 
 #include "base/log.h"
+#include "server/cluster/gpus.h"
 #include "server/cluster/stragglers.h"
 #include "server/control/change.h"
 #include "server/control/state.h"
@@ -31,6 +32,7 @@ void wall_follow(struct core *c)
         n->lost_wall_us += n->lost_wall_us > 0 ? by_us : 0;
         stragglers_shift(n, by_us);
         health_shift(&n->health, by_us);
+        gpus_shift(n, by_us);
         change_node(c, n);
     }
 }

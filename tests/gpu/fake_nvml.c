@@ -110,6 +110,8 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(struct device *dev, unsigned long 
 int nvmlDeviceGetTotalEccErrors(struct device *dev, int type, int counter, unsigned long long *ret);
 int nvmlDeviceGetRemappedRows(struct device *dev, unsigned int *corrected, unsigned int *uncorrected,
                               unsigned int *pending, unsigned int *failed);
+int nvmlDeviceGetNvLinkState(struct device *dev, unsigned int link, int *ret);
+int nvmlDeviceGetNvLinkErrorCounter(struct device *dev, unsigned int link, int kind, unsigned long long *ret);
 int nvmlDeviceGetComputeRunningProcesses_v3(struct device *dev, unsigned int *count, struct process *ret);
 int nvmlDeviceGetMigMode(struct device *dev, unsigned int *now, unsigned int *pending);
 int nvmlDeviceGetMaxMigDeviceCount(struct device *dev, unsigned int *ret);
@@ -205,13 +207,30 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(struct device *dev, unsigned long 
 
 int nvmlDeviceGetTotalEccErrors(struct device *dev, int type, int counter, unsigned long long *ret)
 {
-    return type == 1 && counter == 0 ? number(dev, "ecc", ret) : INVALID;
+    return counter == 0 ? number(dev, type == 1 ? "ecc" : "ecc_corrected", ret) : INVALID;
+}
+
+/* "nvlinks": how many of two are up; "nvlink_errors": what the first one has counted of each kind. */
+int nvmlDeviceGetNvLinkState(struct device *dev, unsigned int link, int *ret)
+{
+    unsigned int up;
+    int r = link < 2 ? small(dev, "nvlinks", &up) : INVALID;
+
+    *ret = r == OK && link < up;
+    return r;
+}
+
+int nvmlDeviceGetNvLinkErrorCounter(struct device *dev, unsigned int link, int kind, unsigned long long *ret)
+{
+    return link == 0 && kind < 4 ? number(dev, "nvlink_errors", ret) : INVALID;
 }
 
 int nvmlDeviceGetRemappedRows(struct device *dev, unsigned int *corrected, unsigned int *uncorrected,
                               unsigned int *pending, unsigned int *failed)
 {
-    *corrected = *uncorrected = *pending = 0;
+    *corrected = *uncorrected = 0;
+    if (small(dev, "remap_pending", pending) != OK)
+        *pending = 0;
     return small(dev, "remap_failed", failed);
 }
 

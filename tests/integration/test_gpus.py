@@ -76,6 +76,26 @@ def test_an_ill_gpu_gets_no_work_until_the_agent_starts_anew(cluster, gpus):
     wait_for("both to be free", lambda: states(cluster) == ["free", "free"])
 
 
+def test_an_error_in_the_kernels_log_ends_the_attempt_on_its_device(tmp_path, gpus):
+    log = tmp_path / "kmsg"
+    log.write_text("NVRM: Xid (PCI:0000:01:00): 48, before the agent\n")
+    with Cluster(str(tmp_path / "cluster"), slots=0, agent_args=["--kernel-log", str(log)]) as c:
+        c.env.update(gpus.env)
+        c.start_agent("n1", "auto")
+        c.wait_nodes(["n1"])
+        job = c.submit(specs.command("[ $CUDA_VISIBLE_DEVICES = GPU-b ] || exec tail -f /dev/null", retry={"max": 2}))
+        wait_for("the job to run", lambda: c.job(job["id"])["state"] == "running")
+        assert states(c) == ["busy", "free"]
+        with open(log, "a", encoding="utf-8") as f:
+            f.write("4,12,99,-;NVRM: Xid (PCI:0000:01:00): 48, pid=1, DBE\n")
+        assert c.wait(job["id"], "succeeded")["generation"] == 2  # on the other device
+        wait_for("the first to be out", lambda: states(c) == ["quarantined", "free"])
+        failed = [e for e in c.events(job["id"]) if e["cause"]["code"] == "rank-failed"]
+        assert "device 0: Xid 48: double-bit ECC error" in failed[0]["cause"]["text"], failed
+        assert c.nodes()[0]["health"]["incidents"] == 1
+    assert not c.leftovers()
+
+
 def test_a_gpu_that_somebody_uses_is_not_free(cluster, gpus):
     gpus.show(gpu("GPU-a", pids=[4711]), gpu("GPU-b"))
     wait_for("GPU-a to be taken", lambda: states(cluster) == ["quarantined", "free"])

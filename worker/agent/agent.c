@@ -372,8 +372,11 @@ static json_t *gpus_json(const struct agent *a)
     for (int i = 0; list && i < a->devices.n; i++) {
         const struct device *d = &a->devices.v[i];
         const struct nvml_gpu *g;
+        struct gpus_finding found;
         struct nvml_sample s;
         char why[GPUS_WHY_MAX];
+        int64_t age_us;
+        json_t *one;
 
         if (d->gpu < 0)
             continue;
@@ -381,12 +384,17 @@ static json_t *gpus_json(const struct agent *a)
         gpus_sample(a->gpus, d->gpu, &s, why);
         if (!*why && s.n_processes > 0 && !slot_in_use(a, i))
             (void)snprintf(why, sizeof(why), "process %d, which is of no job here, uses it", (int)s.process[0]);
-        (void)json_array_append_new(
-            list, json_pack("{s:i,s:s,s:s,s:s,s:o,s:b,s:i,s:o,s:o,s:o,s:o,s:b,s:o,s:s}", "slot", i, "uuid", g->uuid,
-                            "name", g->name, "pci", g->pci, "numa", known(g->numa), "mig", g->mig, "memory_mib",
-                            g->memory_mib, "memory_used_mib", known(s.memory_used_mib), "utilization",
-                            known(s.utilization), "power_w", known(s.power_w), "temperature_c", known(s.temperature_c),
-                            "slowed", s.slowed, "ecc_uncorrected", known(s.ecc_uncorrected), "why", why));
+        one = json_pack("{s:i,s:s,s:s,s:s,s:o,s:b,s:i,s:o,s:o,s:o,s:o,s:b,s:o,s:s}", "slot", i, "uuid", g->uuid, "name",
+                        g->name, "pci", g->pci, "numa", known(g->numa), "mig", g->mig, "memory_mib", g->memory_mib,
+                        "memory_used_mib", known(s.memory_used_mib), "utilization", known(s.utilization), "power_w",
+                        known(s.power_w), "temperature_c", known(s.temperature_c), "slowed", s.slowed,
+                        "ecc_uncorrected", known(s.ecc_uncorrected), "why", why);
+        if (one && gpus_found(a->gpus, d->gpu, &found, &age_us))
+            (void)json_object_set_new(one, "found",
+                                      json_pack("{s:I,s:s,s:i,s:b,s:s,s:I}", "code", (json_int_t)found.code, "level",
+                                                xid_level_names[found.level], "blame", found.blame, "node", found.node,
+                                                "what", found.what, "age_ms", (json_int_t)(age_us / 1000)));
+        (void)json_array_append_new(list, one);
     }
     return list;
 }

@@ -34,7 +34,7 @@
 struct settings {
     const char *server, *token_file, *join, *join_file, *ca_file, *state, *node, *devices, *address, *train, *memory,
         *nic, *pass_env;
-    const char *health_check;
+    const char *health_check, *kernel_log;
     int threads, level, health_every;
     uint64_t memory_limit;
     bool train_on_gpus, stop_ranks;
@@ -87,6 +87,8 @@ static const struct option_row rows[] = {
      OPTION_TEXT, AT(health_check)},
     {"health-every", 0, "S", "seconds between two checks of the node", OPTION_INT, 1, 86400, .def = "60",
      AT(health_every)},
+    {"kernel-log", 0, "FILE", "where the kernel tells of errors of GPUs", OPTION_TEXT, .def = "/dev/kmsg",
+     AT(kernel_log)},
     {"stop-ranks-on-exit", 0, NULL,
      "end the ranks when the agent is told to end; else they run on and the next agent adopts them", OPTION_FLAG,
      AT(stop_ranks)},
@@ -282,8 +284,10 @@ static int find_devices(struct agent *a, const struct settings *o, struct merr *
         if (a->shares[i] > 0 && !a->quota[0])
             r = quota_find(a->quota, err);
     }
-    if (r == 0 && offered)
+    if (r == 0 && offered) {
+        gpus_kernel_log(a->gpus, o->kernel_log);
         return gpus_watch(a->gpus, err);
+    }
     gpus_close(a->gpus);
     a->gpus = NULL;
     return r;

@@ -16,6 +16,7 @@ typedef struct nvml_device *device;
 typedef struct nvml_event_set *event_set;
 
 enum { OK = 0, NOT_SUPPORTED = 3, TIMEOUT = 10, GPU_IS_LOST = 15 };
+enum { NVLINKS = 18, NVLINK_COUNTERS = 4 };
 enum { EVENT_XID = 0x8, SLOWED = 0x8 | 0x20 | 0x40 | 0x80 /* hardware, software thermal, thermal, power brake */ };
 
 struct memory {
@@ -58,6 +59,8 @@ struct event {
     X(int, ecc, (device, int, int, unsigned long long *), "nvmlDeviceGetTotalEccErrors", false)                        \
     X(int, remapped, (device, unsigned int *, unsigned int *, unsigned int *, unsigned int *),                         \
       "nvmlDeviceGetRemappedRows", false)                                                                              \
+    X(int, link_state, (device, unsigned int, int *), "nvmlDeviceGetNvLinkState", false)                               \
+    X(int, link_errors, (device, unsigned int, int, unsigned long long *), "nvmlDeviceGetNvLinkErrorCounter", false)   \
     X(int, processes, (device, unsigned int *, struct process *), "nvmlDeviceGetComputeRunningProcesses_v3", false)    \
     X(int, mig_mode, (device, unsigned int *, unsigned int *), "nvmlDeviceGetMigMode", false)                          \
     X(int, mig_max, (device, unsigned int *), "nvmlDeviceGetMaxMigDeviceCount", false)                                 \
@@ -261,17 +264,41 @@ static void sample_processes(struct nvml *n, device dev, struct nvml_sample *ret
         ret->process[i] = (pid_t)p[i].pid;
 }
 
+/* Links that are up, and what they have counted of errors: replays, recoveries and both kinds of wrong checksums. */
+static void sample_links(struct nvml *n, device dev, struct nvml_sample *ret)
+{
+    unsigned long long count;
+    int up;
+
+    for (unsigned int link = 0; n->f.link_state && link < NVLINKS; link++) {
+        int r = n->f.link_state(dev, link, &up);
+
+        if (r != OK)
+            break; /* there are no more */
+        ret->nvlinks = (ret->nvlinks < 0 ? 0 : ret->nvlinks) + (up == 1);
+        for (int kind = 0; n->f.link_errors && up == 1 && kind < NVLINK_COUNTERS; kind++)
+            if (n->f.link_errors(dev, link, kind, &count) == OK)
+                ret->nvlink_errors = (ret->nvlink_errors < 0 ? 0 : ret->nvlink_errors) + (long long)count;
+    }
+}
+
 void nvml_sample(struct nvml *n, int i, struct nvml_sample *ret)
 {
     device dev = n->v[i].dev, parent = n->v[i].parent;
     struct utilization u;
     struct memory memory;
     unsigned long long wide;
-    unsigned int value, corrected, uncorrected, pending, failed;
+    unsigned int value, corrected, uncorrected, pending = 0, failed;
     int r;
 
-    *ret = (struct nvml_sample){
-        .utilization = -1, .memory_used_mib = -1, .power_w = -1, .temperature_c = -1, .ecc_uncorrected = -1};
+    *ret = (struct nvml_sample){.utilization = -1,
+                                .memory_used_mib = -1,
+                                .power_w = -1,
+                                .temperature_c = -1,
+                                .ecc_uncorrected = -1,
+                                .ecc_corrected = -1,
+                                .nvlinks = -1,
+                                .nvlink_errors = -1};
     r = n->f.memory(dev, &memory);
     ret->lost = r == GPU_IS_LOST;
     if (r == OK)
@@ -288,8 +315,12 @@ void nvml_sample(struct nvml *n, int i, struct nvml_sample *ret)
         ret->slowed = wide & SLOWED;
     if (n->f.ecc && n->f.ecc(parent, 1, 0, &wide) == OK)
         ret->ecc_uncorrected = (long long)wide;
+    if (n->f.ecc && n->f.ecc(parent, 0, 0, &wide) == OK)
+        ret->ecc_corrected = (long long)wide;
     if (n->f.remapped && n->f.remapped(parent, &corrected, &uncorrected, &pending, &failed) == OK)
         ret->remap_failed = failed != 0;
+    ret->remap_pending = n->f.remapped && !ret->remap_failed && pending != 0;
+    sample_links(n, parent, ret);
     sample_processes(n, dev, ret);
 }
 

@@ -33,7 +33,11 @@ struct nvml_sample { /* -1: this GPU does not say */
     bool slowed;               /* clocks are held down for heat or power braking */
     bool lost;                 /* the driver cannot reach it any more */
     bool remap_failed;         /* a row of its memory is bad and cannot be replaced */
+    bool remap_pending;        /* one is replaced at the next reset */
     long long ecc_uncorrected; /* since the driver was loaded */
+    long long ecc_corrected;   /* likewise */
+    int nvlinks;               /* that are up */
+    long long nvlink_errors;   /* of them all */
     int n_processes;
     pid_t process[NVML_PROCESSES_MAX];
 };

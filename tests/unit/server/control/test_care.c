@@ -260,6 +260,7 @@ static void a_node_of_half_the_rate_of_its_class_fails_and_an_agent_cannot_send_
 
 static void say(struct scene *s, const char *name, const char *level, const char *reason)
 {
+    scene_wait(s, 1);
     assert_int_equal(
         scene_report(s, name, json_array(), json_pack("{s:{s:s, s:s}}", "health", "level", level, "reason", reason))
             .status,
@@ -305,6 +306,71 @@ static void who_drains_a_node_says_why(void **state)
     assert_string_equal(node(s, "n0")->health.reason, "user:ann: fan");
 }
 
+/* A report with an error of the GPU of slot 0. */
+static void tell_error(struct scene *s, const char *name, int code, const char *level, int blame, bool whole)
+{
+    json_t *gpus =
+        json_pack("{s:[{s:i, s:s, s:{s:i, s:s, s:i, s:b, s:s, s:i}}]}", "gpus", "slot", 0, "why", "", "found", "code",
+                  code, "level", level, "blame", blame, "node", whole, "what", "Xid of a test", "age_ms", 100);
+    const struct slot *slot = scene_slot(s, name, 0);
+    json_t *runs = json_array();
+
+    if (slot->job)
+        (void)json_array_append_new(runs, scene_run_of(scene_entry(s, slot->job),
+                                                       scene_entry(s, slot->job)->job.generation, name, "running", 0));
+    assert_int_equal(scene_report(s, name, runs, gpus).status, 200);
+}
+
+/* Row 50 of the fault catalogue, as the server acts upon each level. */
+static void an_error_of_a_device_is_watched_or_ends_its_run_or_takes_the_node_out(void **state)
+{
+    struct scene *s = *state;
+    struct entry *e;
+    uint64_t job;
+
+    make_nodes(s, 0, 4);
+    job = scene_submit(s, ONE "retry: {max: 9}\n");
+    scene_report_all(s, job, "running", 0);
+    e = scene_entry(s, job);
+    assert_string_equal(e->job.places[0].node, "n0");
+    tell_error(s, "n0", 43, "watch", 0, false);
+    assert_int_equal(node(s, "n0")->health.n_incidents, 0);
+    assert_int_equal(e->job.state, JOB_RUNNING);
+    scene_wait(s, 70);
+    tell_error(s, "n0", 48, "stop", 500, false);
+    assert_int_equal(e->job.state, JOB_RECOVERING); /* its attempt is ended */
+    assert_string_equal(says(e->job.outcome, "class"), "node");
+    assert_string_equal(says(e->job.outcome, "action"), "elsewhere");
+    assert_non_null(strstr(says(e->job.outcome, "message"), "Xid of a test"));
+    assert_false(node(s, "n0")->drain);
+    assert_int_equal(node(s, "n0")->health.n_incidents, 1);
+    tell_error(s, "n0", 48, "stop", 500, false); /* told for half a minute */
+    assert_int_equal(node(s, "n0")->health.n_incidents, 1);
+    tell_error(s, "n1", 79, "stop", 1000, true);
+    assert_true(node(s, "n1")->drain);
+    assert_non_null(strstr(says(view(s, "n1", "health"), "reason"), "device 0: Xid of a test"));
+}
+
+static void what_two_jobs_meet_on_a_device_is_the_devices(void **state)
+{
+    struct scene *s = *state;
+    uint64_t job;
+
+    make_nodes(s, 0, 4);
+    for (int run = 0; run < 2; run++) {
+        job = scene_submit(s, ONE);
+        scene_report_all(s, job, "running", 0);
+        assert_string_equal(scene_entry(s, job)->job.places[0].node, "n0");
+        tell_error(s, "n0", 31, "watch", 100, false);
+        scene_wait(s, 7);
+        tell_error(s, "n0", 31, "watch", 100, false); /* again by the same job */
+        assert_int_equal(node(s, "n0")->drain, run == 1);
+        if (run == 0)
+            scene_report_all(s, job, "exited", 0);
+        scene_wait(s, 7);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, scene_start, scene_stop)
 
 int main(void)
@@ -319,6 +385,8 @@ int main(void)
         TEST(a_node_of_half_the_rate_of_its_class_fails_and_an_agent_cannot_send_more_than_is_asked),
         TEST(checks_keep_work_off_a_node_or_let_its_jobs_leave_until_they_are_well_again),
         TEST(who_drains_a_node_says_why),
+        TEST(an_error_of_a_device_is_watched_or_ends_its_run_or_takes_the_node_out),
+        TEST(what_two_jobs_meet_on_a_device_is_the_devices),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
