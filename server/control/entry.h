@@ -53,6 +53,7 @@ struct entry_run {         /* of a live job */
     char fault_message[512];
     int fault_rank;    /* -1: none told */
     uint64_t evidence; /* number of the newest that its nodes are asked for; 0: none */
+    int64_t looked_us; /* monotonic: when somebody last began to look at it */
     bool save, force_stop;
     bool trouble;              /* a file of it is not read, and that was told */
     bool hung;                 /* a rank was found to stand still: it cannot obey, and is not waited for */

@@ -171,6 +171,7 @@ static struct look *make(struct core *c, struct entry *e)
 
     if (!l)
         return NULL;
+    e->run.looked_us = c->now.mono_us;
     incidents_ask(c, e);
     change_orders(c, &e->job);
     *l = (struct look){.job = e->job.id,
@@ -188,6 +189,11 @@ void looks_begin(struct core *c, struct call *call, struct entry *e)
 
     if (at && (*at)->generation != e->job.generation)
         finish(c, at);
+    if ((!at || !*at) && e->run.looked_us > 0 && c->now.mono_us - e->run.looked_us < LOOK_PAUSE_US) {
+        http_set_header(call->req, "Retry-After", "1");
+        call_problem(call, 429, "too-many-requests", "this run was looked at a moment ago; try again in a second");
+        return;
+    }
     if (!at || !*at) {
         at = find(c->looks, 0, 0);
         if (at)

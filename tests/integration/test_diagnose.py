@@ -131,3 +131,28 @@ def test_who_may_not_see_a_job_is_told_nothing_of_its_incidents(cluster):
     other = cluster.api("POST", "/v1/tokens", {"user": "eve", "role": "user"})["token"]
     for path in ("incidents", "incidents/1-1", "diagnosis"):
         assert cluster.request("GET", f"/v1/jobs/{job}/{path}", token=other)[0] == 404, path
+
+
+PY_SPY = {"answers": "echo Thread 1 in read_shard; echo '\\033[31mred'", "hangs": "exec sleep 1000"}
+
+
+@pytest.mark.parametrize("how", PY_SPY)
+def test_py_spy_tells_where_a_python_program_is_and_one_that_hangs_holds_up_nobody(how, tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "py-spy").write_text(f"#!/bin/sh\n{PY_SPY[how]}\n", encoding="ascii")
+    (tmp_path / "bin" / "py-spy").chmod(0o755)
+    (tmp_path / "waits.py").write_text("import os, time\nprint('begun', flush=True)\n"
+                                       f"while not os.path.exists('{tmp_path}/go'): time.sleep(0.1)\n",
+                                       encoding="ascii")
+    with Cluster(str(tmp_path / "cluster"), slots=1, env={"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}) as c:
+        job = c.submit(command(f"exec python3 {tmp_path}/waits.py"))["id"]
+        wait_for("its output", lambda: "begun" in c.log_text(job))
+        part = json.loads(c.muster("diagnose", job, "-o", "json", check=True).stdout)["parts"][0]
+        process = part["ranks"][0]["processes"][0]
+        assert process["name"].startswith("python") and "begun" in part["ranks"][0]["log"]
+        assert ("read_shard" in process["python"]) == (how == "answers")
+        if how == "answers":
+            shown = c.muster("diagnose", job, check=True).stdout
+            assert "\033" not in shown and "python | Thread 1 in read_shard" in shown
+        (tmp_path / "go").touch()
+        c.wait(job, "succeeded")

@@ -114,6 +114,15 @@ static void a_live_run_says_what_each_rank_does_once_all_nodes_have_told(void **
     json_decref(doc);
     assert_int_equal(get(s, job, NULL).status, 200);
     http_req_unref(r);
+    r = look(s, job); /* all nodes of the run would be asked again */
+    assert_int_equal(r->status, 429);
+    http_req_unref(r);
+    scene_wait(s, 1);
+    r = look(s, job);
+    assert_int_equal(r->status, 0);
+    scene_wait(s, 5);
+    assert_int_equal(r->status, 200);
+    http_req_unref(r);
     http_req_unref(second);
 }
 
