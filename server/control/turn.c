@@ -133,6 +133,8 @@ static bool commit(struct core *c)
         return false;
     }
     stats_observe(c->stats, STATS_COMMIT, mono_us(c) - began);
+    if (store_take_notes(c->store))
+        (void)quarantine_load(c, &err);
     raise_mark(c);
     c->turn.marked = true;
     for (struct entry *e = c->jobs.dirty; e; e = e->dirty_next)

@@ -32,6 +32,7 @@ struct store {
     } meta[META_MAX]; /* of the batch, too: one command when it is sent */
     size_t n_meta;
     bool failed;
+    bool noted, notes_stored; /* the batch has notes of what was set aside; an earlier one had */
 };
 
 const struct store_mark *store_mark(const struct store *s)
@@ -223,9 +224,19 @@ int store_commit(struct store *s, const _Atomic int *stop, struct merr *err)
     s->n_args = 0;
     s->mark.epoch = s->epoch;
     s->mark.batch = s->batch++;
-    if (r > 0)
+    s->notes_stored = s->notes_stored || s->noted;
+    s->noted = r > 0;
+    if (s->noted)
         tell_aside(s, local.text);
     return 0;
+}
+
+bool store_take_notes(struct store *s)
+{
+    bool stored = s->notes_stored;
+
+    s->notes_stored = false;
+    return stored;
 }
 
 /* A command as RESP, once. NULL when the connection broke. */
@@ -566,7 +577,18 @@ int store_rows_take(redisReply *reply, struct store_rows *ret, struct merr *err)
 
 int store_read_rows(struct store *s, enum store_table table, struct store_rows *ret, struct merr *err)
 {
-    return store_rows_take(store_read(s, err, "HGETALL %s", table_key[table]), ret, err);
+    struct merr why = {""};
+    redisReply *reply = store_read(s, &why, "HGETALL %s", table_key[table]);
+
+    if (reply)
+        return store_rows_take(reply, ret, err);
+    if (strstr(why.text, "WRONGTYPE")) {
+        log_error("the store's key '%s' is not what it should be: nothing of it is read", table_key[table]);
+        store_drop(s, table, ""); /* what is in the way of a batch is set aside, and told of */
+        *ret = (struct store_rows){0};
+        return 0;
+    }
+    return merr_set(err, -EIO, "%s", why.text);
 }
 
 void store_rows_clear(struct store_rows *rows)

@@ -64,6 +64,9 @@ uint64_t store_epoch(const struct store *s);
 bool store_up(const struct store *s);
 
 bool store_batch_empty(const struct store *s);
+
+/* Whether notes of what was in the way of a batch have been stored (aside.h) since this was asked last. */
+bool store_take_notes(struct store *s);
 size_t store_batch_bytes(const struct store *s);
 
 /* Make the batch durable and empty it. Waits as long as the store is away; *stop ends the waiting.
@@ -109,7 +112,8 @@ struct store_rows { /* owned: store_rows_clear() */
     void *from; /* that the texts are in */
 };
 
-/* All rows, in no order. Returns 0; -EIO, -ENOMEM with words, and *ret is unchanged. */
+/* All rows, in no order; none where the key is of another kind, which the next batch sets aside. Returns 0; -EIO,
+ * -ENOMEM with words, and *ret is unchanged. */
 int store_read_rows(struct store *s, enum store_table table, struct store_rows *ret, struct merr *err);
 void store_rows_clear(struct store_rows *rows);
 

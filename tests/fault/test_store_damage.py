@@ -59,6 +59,35 @@ def test_unreadable_records_are_in_quarantine_by_name_and_the_rest_works(tmp_pat
     assert not cluster.leftovers()
 
 
+def test_tables_of_another_kind_are_set_aside_by_name_and_the_rest_works(tmp_path):
+    tables = ("nodes", "projects", "tokens", "speeds", "links", "joins", "secrets")
+    with Cluster(str(tmp_path), slots=1) as cluster:
+        runs = cluster.submit(specs.command("sleep 100000"))["id"]
+        cluster.wait(runs, "running")
+        with store_of(cluster) as store:
+            for table in tables:
+                store("DEL", f"muster:{table}")
+                store("SET", f"muster:{table}", "of another kind")
+        cluster.kill_server()
+        cluster.start_server()
+        told = wait_for("what was set aside to be told", lambda: "key:muster:nodes" in (
+            text := cluster.muster("quarantine", "list", check=True).stdout) and text)
+        for table in tables:
+            assert f"key:muster:{table} " in told and f"'muster:{table}' is not what it should be" in \
+                cluster.tail("musterd"), table
+        assert cluster.request("GET", "/readyz", token="")[1] == {"status": "degraded", "quarantined": len(tables)}
+        cluster.wait_nodes(["n1"])
+        assert cluster.job(runs)["generation"] == 1  # it ran on
+        cluster.action(runs, "cancel")
+        cluster.wait(cluster.submit(specs.command("true"))["id"], "succeeded")
+        with store_of(cluster) as store:
+            assert store("GET", "muster:aside:key:muster:nodes") == b"of another kind"
+        cluster.kill_server()
+        cluster.start_server()  # with tables of the right kind
+        assert cluster.tail("musterd").count("'muster:nodes' is not what it should be") == 1
+    assert not cluster.leftovers()
+
+
 def aof(cluster):
     """The file of the append-only log that grows."""
     return glob.glob(f"{cluster.state}/redis/appendonlydir/*.incr.aof")[0]
