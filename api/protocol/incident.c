@@ -222,7 +222,7 @@ static void take_rank(const struct incident_rank *from, size_t n, struct hang_gr
                               .key = (uint64_t)s->key,
                               .call = (uint64_t)s->call,
                               .sends = strcmp(s->op, "send") == 0,
-                              .phase = s->beats ? HANG_EVALUATES : words_phase(from->told.phase),
+                              .phase = s->beats ? HANG_RUNS : words_phase(from->told.phase),
                               .step = ret_of->step,
                               .idle_us = s->idle_us,
                               .gap_us = s->gap_us,

@@ -191,7 +191,9 @@ static void add_root(struct hang_verdict *v, uint32_t rank)
 
 static enum hang_class class_of(const struct hang_rank *r)
 {
-    return r->stopped ? HANG_STOPPED : r->phase == HANG_COMPUTES ? HANG_NOT_ENTERED : HANG_PHASE;
+    return r->stopped                                           ? HANG_STOPPED
+           : r->phase == HANG_COMPUTES || r->phase == HANG_RUNS ? HANG_NOT_ENTERED
+                                                                : HANG_PHASE;
 }
 
 /* From one rank that waits to those that it waits for in the end. Returns false where one of them may go on. */
@@ -275,7 +277,7 @@ static int64_t within(int64_t us, int64_t least, int64_t most)
 int64_t hang_deadline_us(const struct hang_rank *r, int64_t gap_us)
 {
     enum hang_phase phase = r->phase;
-    int64_t least = phase == HANG_EVALUATES ? EVALUATES_LEAST_US : COMPUTES_LEAST_US, us;
+    int64_t least = phase == HANG_EVALUATES || phase == HANG_RUNS ? EVALUATES_LEAST_US : COMPUTES_LEAST_US, us;
 
     if (r->allowed_us > 0) /* half as much again, since such words are guesses */
         return r->allowed_us > ALLOWED_MOST_US ? ALLOWED_MOST_US : r->allowed_us + r->allowed_us / 2;

@@ -28,6 +28,7 @@ enum hang_phase {              /* of a rank; each has a deadline of its own */
                   HANG_STARTS, /* until it computes: it meets the others, loads its state */
                   HANG_READS,  /* what it is to compute with */
                   HANG_COMPUTES,
+                  HANG_RUNS, /* a program of a user: what it does, and how evenly, is not known */
                   HANG_EVALUATES,
                   HANG_SAVES,
                   HANG_ENDS,

@@ -22,6 +22,7 @@ static const struct phase {
     {"eval", "the evaluation", HANG_EVALUATES},
     {"checkpoint", "the checkpoint", HANG_SAVES},
     {"exit", "its end", HANG_ENDS},
+    {"program", "its own code", HANG_RUNS},
 };
 
 static const struct phase *find(const char *name)
@@ -131,7 +132,11 @@ static void add_not_entered(const struct hang_rank *ranks, const struct words_ra
         (void)buf_printf(out, "; rank %d has been", v->root[0]);
     else
         (void)buf_addstr(out, "; it has been");
-    (void)buf_printf(out, " in %s for %.1f s", words_of_phase(of[v->root[0]].phase), (double)root->idle_us / 1e6);
+    if (*of[v->root[0]].section)
+        (void)buf_printf(out, " in section '%s'", of[v->root[0]].section);
+    else
+        (void)buf_printf(out, " in %s", words_of_phase(of[v->root[0]].phase));
+    (void)buf_printf(out, " for %.1f s", (double)root->idle_us / 1e6);
 }
 
 static void add_call(uint32_t digest, struct buf *out)

@@ -46,6 +46,14 @@ def test_symbols_versions_and_structs_are_those_of_the_stored_list(tmp_path):
         row.split("@")[0] for row in stored if "@@" in row}
 
 
+def test_the_plugin_for_nccl_shows_its_tables_and_nothing_else():
+    """NCCL loads it into programs of users: no symbol of ours may stand in for one of theirs."""
+    plugin = f"{LIB}/libmuster-nccl-profiler.so"
+    assert [line.split()[2] for line in run("nm", "-D", "--defined-only", plugin).splitlines()] == [
+        "ncclProfiler_v4", "ncclProfiler_v5"]
+    assert set(re.findall(r"NEEDED.*\[(.*)\]", run("readelf", "-dW", plugin))) <= {"libc.so.6", "ld-linux-x86-64.so.2"}
+
+
 def test_it_has_no_thread_and_does_nothing_before_it_is_opened(tmp_path):
     source = tmp_path / "threads.c"
     source.write_text("""

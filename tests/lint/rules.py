@@ -19,7 +19,7 @@ FLOORS = {
 }
 # Room -> rooms of the same folder it may include from.
 ROOMS = {
-    "worker/engine/kernels": [], "worker/flight": [], "worker/engine/text": [],
+    "worker/engine/kernels": [], "worker/flight": [], "worker/profiler": ["worker/flight"], "worker/engine/text": [],
     "worker/engine/data": ["worker/engine/text"],
     "worker/engine/comm": ["worker/engine/comm/transport", "worker/flight"],
     "worker/engine/comm/transport": ["worker/engine/comm", "worker/flight"],

@@ -234,7 +234,7 @@ static int64_t sign(struct flight *f, bool computed)
 
 static bool computes(uint64_t phase)
 {
-    return phase >= FLIGHT_FORWARD && phase <= FLIGHT_UPDATE;
+    return (phase >= FLIGHT_FORWARD && phase <= FLIGHT_UPDATE) || phase == FLIGHT_PROGRAM;
 }
 
 static uint64_t phase_of(const struct flight *f)

@@ -28,6 +28,7 @@ enum flight_phase {
     FLIGHT_EVAL,
     FLIGHT_CHECKPOINT,
     FLIGHT_EXIT,
+    FLIGHT_PROGRAM, /* of a command: whatever it does between its operations */
 };
 
 /* What a watcher asks of a rank. Later orders are larger and win. */

@@ -33,7 +33,7 @@ enum flight_phase flight_read_phase(const struct flight *f, int64_t *ret_since_u
 const char *flight_read_phase_name(enum flight_phase phase)
 {
     static const char *const name[] = {"init",   "rendezvous", "load", "data",       "forward", "backward",
-                                       "reduce", "update",     "eval", "checkpoint", "exit"};
+                                       "reduce", "update",     "eval", "checkpoint", "exit",    "program"};
 
     return (unsigned)phase < sizeof(name) / sizeof(name[0]) ? name[phase] : "unknown";
 }

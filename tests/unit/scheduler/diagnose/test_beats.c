@@ -10,15 +10,15 @@
     }
 #define SILENT(idle_s, at)                                                                                             \
     {                                                                                                                  \
-        .told = true, .phase = HANG_EVALUATES, .idle_us = (idle_s)*S, .gap_us = S, .step = at                          \
+        .told = true, .phase = HANG_RUNS, .idle_us = (idle_s)*S, .gap_us = S, .step = at                               \
     }
 #define SECTION(idle_s, at, for_s)                                                                                     \
     {                                                                                                                  \
-        .told = true, .phase = HANG_EVALUATES, .idle_us = (idle_s)*S, .gap_us = S, .step = at, .allowed_us = (for_s)*S \
+        .told = true, .phase = HANG_RUNS, .idle_us = (idle_s)*S, .gap_us = S, .step = at, .allowed_us = (for_s)*S      \
     }
 #define STOPPED(idle_s, at)                                                                                            \
     {                                                                                                                  \
-        .told = true, .stopped = true, .phase = HANG_EVALUATES, .idle_us = (idle_s)*S, .gap_us = S, .step = at         \
+        .told = true, .stopped = true, .phase = HANG_RUNS, .idle_us = (idle_s)*S, .gap_us = S, .step = at              \
     }
 
 static void the_rank_that_holds_up_the_others_is_named_once_its_deadline_is_over(void **state)
