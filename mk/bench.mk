@@ -81,6 +81,11 @@ bench-real-values: all $(BUILD)/bench/compress  ## codecs on gradients and activ
 codec-pictures: $(BUILD)/bench/compress  ## the pictures of docs/compression.md, with errors measured anew
 	@$< --only errors | $(PYTHON) tests/bench/codec_pictures.py
 
+# Which faults are told as what. It takes hours; BENCH_FLAGS=--quick minutes.
+.PHONY: bench-confusion
+bench-confusion: all test-programs
+	@MUSTER_BUILD=$(BUILD) $(PYTHON) tests/bench/confusion.py $(BENCH_FLAGS)
+
 # What a flood of logs, readers and a flood of events cost an honest user.
 .PHONY: bench-attackers
 bench: bench-attackers
