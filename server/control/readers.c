@@ -189,7 +189,7 @@ static bool put(struct readers *r, struct call *call)
     else if (!u)
         call_problem(call, 503, "no-memory", "out of memory");
     else if (u->waiting == READERS_WAITING_MAX || r->waiting == READERS_QUEUE_MAX)
-        call_problem(call, 429, "too-many-reads", "%s reads of logs and metrics wait; ask again in a second",
+        call_problem(call, 429, "too-many-reads", "%s requests of this kind wait; ask again in a second",
                      u->waiting == READERS_WAITING_MAX ? "as many as one user may have" : "as many as there may be");
     if (call->status != 0) {
         if (u)

@@ -25,9 +25,11 @@
 #include "server/control/projects.h"
 #include "server/control/quarantine.h"
 #include "server/control/queries.h"
+#include "server/control/readers.h"
 #include "server/control/reports.h"
 #include "server/control/salvage.h"
 #include "server/control/secrets.h"
+#include "server/control/state.h"
 #include "server/control/timeline.h"
 #include "server/control/tokens.h"
 #include "server/control/turn.h"
@@ -36,6 +38,7 @@
 #include "server/http/web.h"
 
 #define LONG_POLL_S 75
+#define PARSE_AT_ONCE (64 << 10)    /* bytes of a report; others are served by this thread, too */
 #define METRICS_TEXT_MAX (64 << 20) /* 1,000 nodes with 8 GPUs each take 3 MiB */
 
 enum http_auth routes_auth(void *arg, const char *token, int64_t wall_us, struct http_identity *ret)
@@ -322,10 +325,36 @@ static void on_jobs_submit(void *arg, struct http_req *req)
     turn_post(((struct routes_arg *)arg)->core, call);
 }
 
+/* On a thread of its own: the parser takes some 50 ms for 4 MiB of logs. */
+static void parse_report(void *core, struct call *call)
+{
+    call->body = read_object(call->req);
+    if (call->body) {
+        call->run = run_reports_take;
+        turn_post(core, call);
+        return;
+    }
+    call->req = NULL; /* answered */
+    call_free(call);
+}
+
 static void on_reports_take(void *arg, struct http_req *req)
 {
-    if (admit(arg, req, http_param(req, 0)))
+    struct call *call;
+    size_t len;
+
+    if (!admit(arg, req, http_param(req, 0)))
+        return;
+    (void)http_body(req, &len);
+    if (len <= PARSE_AT_ONCE) {
         post_object(arg, req, run_reports_take);
+        return;
+    }
+    call = call_new(req, parse_report);
+    if (call)
+        readers_post(((struct routes_arg *)arg)->core->intake, call);
+    else
+        http_problem(req, 503, "no-memory", "out of memory");
 }
 
 static void on_looks_take(void *arg, struct http_req *req)

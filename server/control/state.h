@@ -94,10 +94,11 @@ struct dispatch {                       /* of dispatch.c, plans.c and learn.c */
 
 struct core {
     struct core_cfg cfg;
-    struct store *store; /* borrowed */
-    struct stats *stats; /* borrowed; safe from any thread */
-    struct files *files; /* owned */
-    struct readers *readers;
+    struct store *store;     /* borrowed */
+    struct stats *stats;     /* borrowed; safe from any thread */
+    struct files *files;     /* owned */
+    struct readers *readers; /* owned: of people's reads, and */
+    struct readers *intake;  /* owned: of large bodies, which are parsed there */
     struct turn turn;
     struct moment now;      /* of the turn */
     uint64_t first_version; /* of sets of assignments and of rendezvous keys: above all of earlier servers */

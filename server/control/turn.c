@@ -330,6 +330,8 @@ void turn_free(struct core *c)
         return;
     files_free(c->files);
     readers_free(c->readers);
+    readers_stop(c->intake);
+    readers_free(c->intake);
     table_clear(&c->jobs);
     cluster_clear(&c->cluster);
     queue_destroy(&c->turn.queue);
@@ -388,6 +390,7 @@ static int make(const struct core_cfg *cfg, struct store *store, struct stats *s
     if (r == 0)
         r = files_start(&c->cfg.spool, threads, c, &c->files, err);
     r = r == 0 ? readers_start(threads ? READERS_THREADS : 0, c, &c->readers, err) : r;
+    r = r == 0 ? readers_start(threads ? 1 : 0, c, &c->intake, err) : r;
     if (r < 0) {
         files_stop(c->files);
         turn_free(c);
@@ -414,6 +417,7 @@ int turn_start(const struct core_cfg *cfg, struct store *store, struct stats *st
     if (r < 0) {
         files_stop(c->files);
         readers_stop(c->readers);
+        readers_stop(c->intake);
         turn_free(c);
         return merr_errno(err, r, "cannot start the core's thread");
     }
@@ -426,6 +430,7 @@ void turn_stop(struct core *c)
     if (!c)
         return;
     readers_stop(c->readers);
+    readers_stop(c->intake);
     files_stop(c->files); /* its calls go on to the core, which still takes them */
     atomic_store(&c->turn.stop, 1);
     queue_close(&c->turn.queue);

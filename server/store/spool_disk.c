@@ -19,6 +19,7 @@ struct spool_disk {
     int64_t min_free;
 };
 
+#define SLICE ((size_t)256 << 10) /* written between two syncs */
 #define PATH_BYTES (sizeof(((struct spool_disk *)NULL)->folder) + 32 + SPOOL_NAME_MAX)
 
 /* A job's folder, or a file in it. */
@@ -116,6 +117,23 @@ static int write_at(int fd, const char *text, size_t len, int64_t offset)
     return 0;
 }
 
+/* Make it durable slice by slice. Whoever else syncs on this disk, as the store does for each change, waits for what
+ * is on its way at that moment. */
+static int write_synced(int fd, const char *text, size_t len, int64_t offset)
+{
+    for (size_t done = 0, n; done < len; done += n) {
+        int r;
+
+        n = len - done < SLICE ? len - done : SLICE;
+        r = write_at(fd, text + done, n, offset + (int64_t)done);
+        if (r < 0)
+            return r;
+        if (fdatasync(fd) < 0)
+            return -errno;
+    }
+    return 0;
+}
+
 static bool leaves_room(const struct spool_disk *d, int fd, size_t len)
 {
     struct statvfs v;
@@ -144,8 +162,8 @@ static int64_t append(void *self, uint64_t job, const char *name, int64_t offset
         return st.st_size;
     if (!leaves_room(self, fd, len))
         return -ENOSPC;
-    r = write_at(fd, text, len, offset);
-    if (r < 0 || (fdatasync(fd) < 0 && (r = -errno))) {
+    r = write_synced(fd, text, len, offset);
+    if (r < 0) {
         (void)ftruncate(fd, offset);
         return r;
     }

@@ -17,6 +17,31 @@ from tests.patience import PATIENCE_S
 MIB = 1 << 20
 
 
+def processor_ns(pid):
+    """Of each thread, by its name."""
+    used = {}
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(FileNotFoundError), open(f"/proc/{pid}/task/{task}/comm", encoding="ascii") as name, \
+                open(f"/proc/{pid}/task/{task}/schedstat", encoding="ascii") as stat:
+            thread = name.read().strip()
+            used[thread] = used.get(thread, 0) + int(stat.read().split()[0])
+    return used
+
+
+def test_a_flood_of_logs_takes_little_time_of_the_threads_that_serve_everybody(tmp_path):
+    """Parsing 4 MiB takes some 50 ms, for which other users' requests waited."""
+    with Cluster(str(tmp_path), slots=0) as cluster:
+        agent, job, assignment = given_a_job(cluster)
+        line, at = "x" * 99 + "\n", 0
+        before = processor_ns(cluster.server.pid)
+        for _ in range(6):
+            at = agent.report([run_of(assignment, "running")], logs=[{
+                "job": job, "generation": 1, "rank": 0, "offset": at, "text": line * (3 * MIB // len(line))}])["acks"][
+                    "logs"][0]["offset"]
+        spent = {name: ns - before.get(name, 0) for name, ns in processor_ns(cluster.server.pid).items()}
+        assert spent["MHD-worker"] < sum(spent.values()) / 2, spent
+
+
 def test_twenty_reads_of_62_mib_of_junk_hold_up_no_report(tmp_path):
     """A report is on its way while all of them wait: it overtakes them."""
     with Cluster(str(tmp_path), slots=0) as cluster:
