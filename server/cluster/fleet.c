@@ -42,8 +42,8 @@ bool fleet_may_convict(const struct cluster *cl, const struct node *n, int64_t w
 
 bool fleet_silent_together(const struct node *a, const struct node *b, int64_t mono_us)
 {
-    return llabs(a->seen_us - b->seen_us) <= TOGETHER_US && mono_us - a->seen_us >= NODE_SILENT_US &&
-           mono_us - b->seen_us >= NODE_SILENT_US;
+    return a->registered && b->registered && llabs(a->seen_us - b->seen_us) <= TOGETHER_US &&
+           mono_us - a->seen_us >= NODE_SILENT_US && mono_us - b->seen_us >= NODE_SILENT_US;
 }
 
 bool fleet_is_silent(const struct cluster *cl, const struct node *n, int64_t mono_us, size_t *ret)

@@ -21,7 +21,7 @@ bool fleet_may_convict(const struct cluster *cl, const struct node *n, int64_t w
  * more than one of 20. *ret (may be NULL): how many, with itself. */
 bool fleet_is_silent(const struct cluster *cl, const struct node *n, int64_t mono_us, size_t *ret);
 
-/* Whether the two were heard of last at about the same time, and are silent. */
+/* Whether the two were heard of last at about the same time, by this musterd, and are silent. */
 bool fleet_silent_together(const struct node *a, const struct node *b, int64_t mono_us);
 
 /* Whether a rate of the node's newest test (a number of that name in its result) is less than half of the median of

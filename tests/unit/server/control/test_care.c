@@ -169,6 +169,20 @@ static void nodes_that_go_silent_together_are_suspect_and_not_quarantined(void *
     assert_int_equal(node(s, "n1")->health.state, HEALTH_WELL); /* it is back, and nothing is held against it */
 }
 
+static void nodes_of_which_a_new_server_has_never_heard_have_not_gone_silent_together(void **state)
+{
+    struct scene *s = *state;
+
+    make_nodes(s, 0, 4);
+    scene_restart(s);
+    make_nodes(s, 4, 5);
+    report_for(s, 4, s->cfg.lost_after_s + 5);
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(s->core->cluster.nodes[i]->contact, NODE_LOST);
+        assert_int_equal(s->core->cluster.nodes[i]->health.state, HEALTH_WELL);
+    }
+}
+
 static void a_node_that_is_lost_alone_is_charged(void **state)
 {
     struct scene *s = *state;
@@ -379,6 +393,7 @@ int main(void)
         TEST(a_node_is_taken_out_tested_twice_and_serves_on_probation),
         TEST(a_test_that_fails_or_is_not_answered_keeps_the_node_out),
         TEST(nodes_that_go_silent_together_are_suspect_and_not_quarantined),
+        TEST(nodes_of_which_a_new_server_has_never_heard_have_not_gone_silent_together),
         TEST(a_node_that_is_lost_alone_is_charged),
         TEST(no_more_than_two_nodes_are_taken_out_within_an_hour),
         TEST(a_test_is_asked_for_once_told_to_the_agent_and_kept),
