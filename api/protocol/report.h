@@ -122,6 +122,7 @@ struct report {
     struct report_run *runs;
     size_t n_runs;
     json_t *gpus;   /* NULL: none are offered */
+    int pressure;   /* percent of the last ten seconds in which something had to wait for a processor; -1: not known */
     json_t *health; /* what the node's checks say; NULL: nothing new */
     json_t *test;   /* what came of an active test; NULL: none was done */
     struct report_pieces pieces[REPORT_KINDS];

@@ -191,11 +191,11 @@ static void hit_few(struct lag *l, enum lag_measure m, const float *own, const f
         float sigma = u->spread > (float)SIGMA_FEW ? u->spread : (float)SIGMA_FEW;
         float apart = n > 1 ? own[me] - beside(l, own, rank, n, me) : change[me] - beside(l, change, rank, n, me);
         float more = apart - u->apart;
-        bool past = u->windows >= PAST_LEAST;
+        bool past = u->windows >= PAST_LEAST; /* of two ranks, the other may be faster than it was */
 
         if (isnan(apart))
             continue;
-        if (past && more > (float)SLOWER_FEW && more > SIGMAS * sigma && change[me] > more / 2) {
+        if (past && more > (float)SLOWER_FEW && more > SIGMAS * sigma && (l->n > 2 || change[me] > more / 4)) {
             l->hit[m][me] = true;
         } else if (n > 1 && apart > (float)SLOWER_ALWAYS && apart > SIGMAS * sigma) {
             l->hit[m][me] = true;
@@ -242,7 +242,7 @@ static void settle(struct lag *l, uint32_t rank)
     l->excess[rank] = 0;
     if (l->hit[LAG_BUSY][rank])
         l->excess[rank] = busy;
-    else if (l->hit[LAG_CPU][rank] && busy > cpu / 2)
+    else if (l->hit[LAG_CPU][rank] && busy > cpu / 4)
         l->excess[rank] = cpu;
 }
 

@@ -130,7 +130,7 @@ static void describe_late(const struct lag_finding *f, struct buf *out)
                          f->late_us / 1e3);
 }
 
-static void describe(const struct entry *e, const struct lag_finding *f, struct buf *out)
+static void describe(const struct entry *e, const struct lag_finding *f, int pressure, struct buf *out)
 {
     static const char *const computes = "computes %.2f times as long for each token as others that do the same";
 
@@ -168,6 +168,9 @@ static void describe(const struct entry *e, const struct lag_finding *f, struct 
                              "computes %.2f times as long for each token as it should, and had no processor in %.0f %% "
                              "of that time: its host is busy, or limits it",
                              f->factor, 100 * f->withheld);
+        if (!f->data && pressure >= 0)
+            (void)buf_printf(out, " (something there had to wait for a processor in %d %% of the last ten seconds)",
+                             pressure);
         describe_late(f, out);
         return;
     default:
@@ -175,15 +178,15 @@ static void describe(const struct entry *e, const struct lag_finding *f, struct 
     }
 }
 
-static json_t *evidence(const struct entry *e, const struct lag_finding *f, uint64_t first_step)
+static json_t *evidence(const struct entry *e, const struct lag_finding *f, int pressure, uint64_t first_step)
 {
     const struct job_place *p = &e->job.places[f->rank];
 
-    return json_pack("{s:s, s:s, s:b, s:i, s:s, s:i, s:f, s:f, s:f, s:f, s:s, s:f, s:b, s:I, s:I, s:b}", "type", "slow",
-                     "class", lag_class_name(f->class_), "over", f->over, "rank", (int)f->rank, "node", p->node, "slot",
-                     p->slot, "factor", f->factor, "sigmas", f->sigmas, "late_us", f->late_us, "p", f->p, "group",
-                     group_name[f->kind], "withheld", f->withheld, "data", f->data, "first_step",
-                     (json_int_t)first_step, "early_step", (json_int_t)f->early, "confirmed", false);
+    return json_pack("{s:s, s:s, s:b, s:i, s:s, s:i, s:f, s:f, s:f, s:f, s:s, s:f, s:b, s:i, s:I, s:I, s:b}", "type",
+                     "slow", "class", lag_class_name(f->class_), "over", f->over, "rank", (int)f->rank, "node", p->node,
+                     "slot", p->slot, "factor", f->factor, "sigmas", f->sigmas, "late_us", f->late_us, "p", f->p,
+                     "group", group_name[f->kind], "withheld", f->withheld, "data", f->data, "pressure", pressure,
+                     "first_step", (json_int_t)first_step, "early_step", (json_int_t)f->early, "confirmed", false);
 }
 
 /* --- findings ----------------------------------------------------------------------------------------- */
@@ -209,17 +212,19 @@ static void keep(struct entry *e, const struct lag_finding *f, const char *text)
 
 static void find(struct core *c, struct entry *e, const struct lag_finding *f, uint64_t first_step)
 {
+    const struct node *n = cluster_node(&c->cluster, e->job.places[f->rank].node);
+    int pressure = n ? n->pressure : -1;
     struct buf text;
 
     buf_init(&text, 1024);
-    describe(e, f, &text);
+    describe(e, f, pressure, &text);
     if (f->class_ != LAG_ROLE)
         keep(e, f, buf_text(&text));
     if (e->run.slow_told < EVENTS_MAX) {
         e->run.slow_told++;
         log_info("job j%llu: %s", (unsigned long long)e->job.id, buf_text(&text));
         events_note(c, e->job.id, e->job.user, "note", e->job.generation, "scheduler", f->over ? "slow-over" : "slow",
-                    buf_text(&text), evidence(e, f, first_step));
+                    buf_text(&text), evidence(e, f, pressure, first_step));
     }
     buf_clear(&text);
 }

@@ -452,6 +452,7 @@ static void take_report(struct core *c, struct call *call, struct node *n, const
     int code;
 
     reports_take_node(c, n, call->body);
+    n->pressure = r->pressure;
     answer.test = n->test.id;
     answer.now_ms = c->now.wall_us / 1000;
     take_metrics(c, call->fresh);

@@ -283,7 +283,7 @@ static void add_slow(const struct entry *e, json_t *causes)
     json_array_foreach (e ? e->run.slow : NULL, i, one)
         (void)json_array_append_new(
             causes, plain_cause("slow-rank", json_incref(json_object_get(one, "text")),
-                                json_pack("[s]", "look at the node, its links and what else runs there")));
+                                json_pack("[s]", "see what else runs on the node; muster node test compares it")));
 }
 
 json_t *view_explain(struct core *c, const struct job *j, const struct entry *e)

@@ -53,6 +53,12 @@ void machine_boot_id(const struct machine *h, char ret[PROC_BOOT_ID_MAX])
     (void)snprintf(ret, PROC_BOOT_ID_MAX, "%s-boot-%d", h->m->box[h->on].name, h->m->box[h->on].boot);
 }
 
+int machine_pressure(const struct machine *h)
+{
+    (void)h;
+    return -1;
+}
+
 /* Nothing to poll: machines_new() says who is told of changes. */
 int machine_fd(const struct machine *h)
 {

@@ -433,6 +433,7 @@ static json_t *report_json(struct agent *a)
     struct report r = {.seq = (int64_t)++a->seq, .gpus = gpus_json(a)};
     json_t *doc = NULL;
 
+    r.pressure = machine_pressure(a->machine);
     r.health = a->checkup ? checkup_health(a->checkup) : NULL;
     r.test = a->checkup ? checkup_result(a->checkup) : NULL;
     (void)snprintf(r.incarnation, sizeof(r.incarnation), "%s", a->incarnation);

@@ -146,6 +146,18 @@ void machine_boot_id(const struct machine *h, char ret[PROC_BOOT_ID_MAX])
     (void)snprintf(ret, PROC_BOOT_ID_MAX, "%s", h->boot_id);
 }
 
+int machine_pressure(const struct machine *h)
+{
+    BUF_CLEAR_AUTO struct buf text;
+    double percent = -1;
+
+    (void)h;
+    buf_init(&text, 4096);
+    if (io_read_file("/proc/pressure/cpu", &text, NULL) < 0 || sscanf(buf_text(&text), "some avg10=%lf", &percent) != 1)
+        return -1;
+    return percent >= 0 && percent <= 100 ? (int)percent : -1;
+}
+
 int machine_fd(const struct machine *h)
 {
     return h->epoll_fd;

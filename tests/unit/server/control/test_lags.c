@@ -14,6 +14,7 @@ struct steps {
     int slower;    /* percent */
     bool withheld; /* the slowing was without a processor */
     int flags;     /* of all steps */
+    int pressure;  /* that nodes tell, and 1 */
     int link;      /* percent that all calls of dp take more */
 };
 
@@ -66,7 +67,10 @@ static void report(struct scene *s, uint64_t job, const struct steps *of, int fr
             json_array_foreach (json_object_get(run, "ranks"), i, rank)
                 (void)json_object_set_new(rank, "steps",
                                           steps_of(of, (int)json_integer_value(json_object_get(rank, "rank")), at, 20));
-            assert_int_equal(scene_report(s, node[k], json_pack("[o]", run), NULL).status, 200);
+            assert_int_equal(
+                scene_report(s, node[k], json_pack("[o]", run), json_pack("{s:i}", "pressure", of->pressure - 1))
+                    .status,
+                200);
         }
 }
 
@@ -120,10 +124,10 @@ static void a_host_that_withholds_its_processor_and_a_slow_link_have_words_of_th
         struct steps of;
         const char *says;
     } row[] = {
-        {{.victim = 0, .slower = 50, .withheld = true},
+        {{.victim = 0, .slower = 50, .withheld = true, .pressure = 98},
          "rank 0 on n1 (device 0): computes 1.50 times as long for each token as it should, and had no processor "
-         "in 33 % of that time: its host is busy, or limits it; the others of 'dp' wait 50.0 ms for it in each "
-         "step"},
+         "in 33 % of that time: its host is busy, or limits it (something there had to wait for a processor in 97 % "
+         "of the last ten seconds); the others of 'dp' wait 50.0 ms for it in each step"},
         {{.victim = -1, .link = 200},
          "a link in the group 'dp' of rank 0 on n1: calls of 'dp' take 3.00 times as long as they did, and "
          "nobody is late in them"}};
