@@ -22,6 +22,7 @@
 #include "base/version.h"
 
 #define CONNECT_MS 5000
+#define DEAD_MS 9000 /* a host that acknowledges nothing for so long is gone: calls over it end */
 #define TOKEN_MAX 65536
 
 struct under_way { /* a call */
@@ -176,9 +177,13 @@ static size_t take(char *data, size_t one, size_t n, void *arg)
 
 static curl_socket_t open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *a)
 {
+    int fd = socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol);
+
     (void)arg;
     (void)purpose;
-    return socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol);
+    if (fd >= 0) /* of what was sent, and of the probes of a connection that is silent */
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &(unsigned){DEAD_MS}, sizeof(unsigned));
+    return fd;
 }
 
 static int add_header(struct under_way *c, const char *line, struct merr *err)

@@ -3,6 +3,8 @@
  * Of several servers one leads. A call goes to the one that answered last. Where that cannot be reached, or sends the
  * call on to another by 307, the same call goes to that other one, if it is one of the servers given: so the token is
  * never sent to anybody else. A call that may have reached a server is not made again by itself.
+ * A host that has silently gone, as one without power, is known by that within some nine seconds, also while a call
+ * waits for an answer that may take long.
  * A call either fails at once or is answered by its callback from calls_wait, never both and never neither. Whether to
  * try again, and when, is the caller's to decide. One owner thread.
  */

@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -280,6 +281,34 @@ static void several_calls_are_under_way_at_once(void **state)
     assert_int_equal(never.times, 0); /* what is dropped has no callback */
 }
 
+/* Without it, a call that waits for an answer would hear of a host without power after half a minute or never. */
+static void the_kernel_ends_connections_to_a_host_that_acknowledges_nothing(void **state)
+{
+    struct calls *h = open_calls(state, (struct calls_cfg){0});
+    struct answer a = {0};
+    int found = 0;
+
+    begin(h, (struct call){.path = "/echo"}, &a);
+    wait_for(h, &a);
+    for (int fd = 0; fd < 1024; fd++) {
+        unsigned dead_ms = 0;
+        int probes = 0;
+        struct sockaddr_in peer = {0};
+        socklen_t len = sizeof(peer), size = sizeof(dead_ms);
+
+        if (getpeername(fd, (struct sockaddr *)&peer, &len) < 0 ||
+            ntohs(peer.sin_port) != ((struct server *)*state)->port)
+            continue;
+        assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &dead_ms, &size), 0);
+        assert_in_range(dead_ms, 1000, 10000);
+        assert_int_equal(getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &probes, &size), 0);
+        assert_int_equal(probes, 1);
+        found++;
+    }
+    assert_int_equal(found, 1);
+    calls_free(h);
+}
+
 static void a_long_poll_is_left_for_a_descriptor_and_ends_at_its_deadline(void **state)
 {
     struct calls *h = open_calls(state, (struct calls_cfg){0});
@@ -436,6 +465,7 @@ int main(void)
         cmocka_unit_test(a_call_carries_method_token_and_body),
         cmocka_unit_test(a_token_is_read_again_for_each_call),
         cmocka_unit_test(several_calls_are_under_way_at_once),
+        cmocka_unit_test(the_kernel_ends_connections_to_a_host_that_acknowledges_nothing),
         cmocka_unit_test(a_long_poll_is_left_for_a_descriptor_and_ends_at_its_deadline),
         cmocka_unit_test(a_stream_comes_in_pieces_until_its_reader_has_enough),
         cmocka_unit_test(an_answer_has_a_limit),
