@@ -5,6 +5,7 @@ import json
 import requests
 
 from tests import specs
+from tests.answers import check_event
 from tests.cluster import wait_for
 from tests.integration.fake_agent import FakeAgent, given_a_job, make_token, run_of
 from tests.patience import PATIENCE_S
@@ -22,6 +23,7 @@ def follow(cluster, path, last=None):
             continue
         if not line:
             if "event" in event:
+                check_event(event["event"], json.loads(event["data"]))
                 yield event
             event = {}
         else:
