@@ -218,8 +218,9 @@ static void print_evidence(const char *node, const struct evidence_rank *r)
     (void)printf("\nrank %d on %s%s%s\n", r->told.rank, node, *r->left_out ? "; left out: " : "", r->left_out);
     if (r->told.state == REPORT_EXITED && *r->told.exit.why)
         print_lines("ended | ", r->told.exit.why, 1);
-    json_array_foreach (r->processes, i, p)
+    json_array_foreach (r->processes, i, p) {
         print_process(p, false);
+    }
     if (r->log)
         print_lines("log | ", r->log, LOG_LINES);
 }

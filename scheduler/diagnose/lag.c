@@ -124,9 +124,9 @@ static void count_teams(struct lag *l)
 int lag_new(const struct lag_place *places, size_t n, struct lag **ret)
 {
     struct lag *l = calloc(1, sizeof(*l));
-    bool ok = l != NULL;
+    bool ok;
 
-    if (!ok)
+    if (!l)
         return -ENOMEM;
     l->n = n;
     ok = (l->place = calloc(n + 1, sizeof(*l->place))) && (l->by_role = calloc(n + 1, sizeof(*l->by_role))) &&

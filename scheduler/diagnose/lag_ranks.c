@@ -211,10 +211,11 @@ static void hit_few(struct lag *l, enum lag_measure m, const float *own, const f
 
 static int compare_few(struct lag *l, const struct window *w)
 {
-    float *own = calloc(2 * l->n + 1, sizeof(*own)), *change = own + l->n;
+    float *own = calloc(2 * l->n + 1, sizeof(*own)), *change;
 
     if (!own)
         return -ENOMEM;
+    change = own + l->n;
     for (int m = 0; m < LAG_MEASURES; m++) {
         for (size_t i = 0; i < l->n; i++) {
             const struct usual *u = &l->past[i].usual[m];
