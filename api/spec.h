@@ -53,7 +53,7 @@ enum pipeline_schedule { PIPELINE_1F1B, PIPELINE_INTERLEAVED, PIPELINE_ZB_H1, PI
 enum exactness { EXACT_RELAXED, EXACT_STRICT };
 enum cp_mode { CP_ZIGZAG, CP_ULYSSES };
 enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_AUTO };
-enum nonfinite { NONFINITE_FAIL, NONFINITE_SKIP };
+enum nonfinite { NONFINITE_FAIL, NONFINITE_SKIP, NONFINITE_ROLL_BACK };
 
 #define SPEC_AUTO 0 /* tp, pp, chunks, micro: the planner chooses, as it does for PIPELINE_AUTO, RECOMPUTE_AUTO */
 #define SPEC_EVERY_AUTO (-1) /* every_steps of checkpoints: from what saving was seen to cost */

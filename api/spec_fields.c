@@ -13,7 +13,7 @@ static const char *const orders[] = {"shuffle", "sequential", NULL};
 static const char *const precisions[] = {"f32", "bf16", NULL};
 static const char *const optimizers[] = {"adamw", NULL};
 static const char *const lr_schedules[] = {"cosine", "linear", "constant", NULL};
-static const char *const nonfinites[] = {"fail", "skip", NULL};
+static const char *const nonfinites[] = {"fail", "skip", "roll-back", NULL};
 static const char *const cp_modes[] = {"zigzag", "ulysses", NULL};
 static const char *const exactnesses[] = {"relaxed", "strict", NULL};
 static const char *const pipelines[] = {"1f1b", "interleaved", "zb-h1", "auto", NULL};
@@ -175,8 +175,10 @@ const struct field spec_fields[] = {
      .def = "0", .help = "steps between evaluations; 0: before the first and after the last step only"},
     {"/train/eval/sequences", FIELD_INT, SCOPE_TRAIN, AT(train.eval.sequences), .lo = 1, .hi = 1000000, .def = "64",
      .help = "most held-out sequences looked at each time"},
-    {"/train/on_nonfinite", FIELD_ENUM, SCOPE_TRAIN, AT(train.on_nonfinite), .words = nonfinites, .def = "\"fail\"",
-     .help = "a step whose loss or gradient is not finite fails the job, or is skipped"},
+    {"/train/on_nonfinite", FIELD_ENUM, SCOPE_TRAIN, AT(train.on_nonfinite), .words = nonfinites,
+     .def = "\"roll-back\"",
+     .help = "a step whose loss or gradient is not finite fails the job, is skipped, or has the job go on from a "
+             "checkpoint further back, three times"},
     {"/train/nonfinite_limit", FIELD_INT, SCOPE_TRAIN, AT(train.nonfinite_limit), .lo = 1, .hi = 1000000, .def = "10",
      .help = "steps skipped in a row before the job fails"},
     {"/command/argv", FIELD_ARGV, SCOPE_COMMAND, AT(command.argv),

@@ -11,12 +11,14 @@ const char *const exit_cause_names[EXIT_CAUSES] = {
     [EXIT_CAUSE_DRAINED] = "drained",   [EXIT_CAUSE_USER] = "user",
     [EXIT_CAUSE_INTERNAL] = "internal", [EXIT_CAUSE_NODE] = "node",
     [EXIT_CAUSE_ABORTED] = "aborted",   [EXIT_CAUSE_MEMORY] = "out-of-memory",
+    [EXIT_CAUSE_NUMBERS] = "numbers",
 };
 
 static const int status_of[EXIT_CAUSES] = {
     [EXIT_CAUSE_UNTOLD] = EXIT_INTERNAL, [EXIT_CAUSE_PROGRAM] = EXIT_INTERNAL, [EXIT_CAUSE_DONE] = EXIT_DONE,
     [EXIT_CAUSE_DRAINED] = EXIT_DRAINED, [EXIT_CAUSE_USER] = EXIT_USER,        [EXIT_CAUSE_INTERNAL] = EXIT_INTERNAL,
     [EXIT_CAUSE_NODE] = EXIT_NODE,       [EXIT_CAUSE_ABORTED] = EXIT_ABORTED,  [EXIT_CAUSE_MEMORY] = EXIT_USER,
+    [EXIT_CAUSE_NUMBERS] = EXIT_USER,
 };
 
 static const struct wire_field fields[] = {
@@ -133,7 +135,7 @@ enum exit_cause exit_fault(const struct rank_exit *e, enum job_kind kind)
 
     if (exit_done(e))
         return EXIT_CAUSE_DONE;
-    if (e->cause == EXIT_CAUSE_USER || e->cause == EXIT_CAUSE_MEMORY)
+    if (e->cause == EXIT_CAUSE_USER || e->cause == EXIT_CAUSE_MEMORY || e->cause == EXIT_CAUSE_NUMBERS)
         return EXIT_CAUSE_USER;
     if (e->cause != EXIT_CAUSE_PROGRAM || kind != JOB_COMMAND)
         return e->cause == EXIT_CAUSE_NODE ? EXIT_CAUSE_NODE : EXIT_CAUSE_INTERNAL;
@@ -149,6 +151,8 @@ void exit_describe(const struct rank_exit *e, enum job_kind kind, char *ret, siz
         (void)snprintf(ret, size, "%s", e->why);
     else if (e->cause == EXIT_CAUSE_MEMORY)
         (void)snprintf(ret, size, "took more memory than it may, and was killed by the kernel");
+    else if (e->cause == EXIT_CAUSE_NUMBERS)
+        (void)snprintf(ret, size, "its loss or a gradient is no finite number");
     else if (e->signal != 0)
         (void)snprintf(ret, size, "ended by signal %d (%s)", e->signal, strsignal(e->signal));
     else if (kind == JOB_TRAIN && e->cause == EXIT_CAUSE_USER)

@@ -90,10 +90,17 @@ uint64_t job_id_parse(const char *text)
     return id;
 }
 
+uint64_t job_incident(const struct job *j, uint32_t generation)
+{
+    return (uint64_t)generation << 40 ^ j->id;
+}
+
 enum act_class job_exit_class(enum job_kind kind, const struct rank_exit *e)
 {
     enum exit_cause fault = exit_fault(e, kind);
 
+    if (kind == JOB_TRAIN && e->cause == EXIT_CAUSE_NUMBERS)
+        return ACT_NUMERIC;
     return fault == EXIT_CAUSE_USER ? ACT_USER : fault == EXIT_CAUSE_NODE ? ACT_DEVICE : ACT_CRASH;
 }
 
@@ -265,7 +272,7 @@ static int fault(const struct job *j, const struct job_cause *cause, int64_t now
 
     if (!j->live || j->intent == JOB_CANCEL || j->state == JOB_RECOVERING)
         return no_fit(j, err, "failed by a rank");
-    i.id = (uint64_t)j->generation << 40 ^ j->id;
+    i.id = job_incident(j, j->generation);
     i.now_us = now_us;
     i.began_us = j->changed_us;
     i.saved = j->saved_step;

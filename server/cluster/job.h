@@ -181,6 +181,9 @@ const char *job_class_name(enum job_class c);
 /* "j17" -> 17; 0 when it is no job id. */
 uint64_t job_id_parse(const char *text);
 
+/* The id of the failure of one of its attempts (act.h). */
+uint64_t job_incident(const struct job *j, uint32_t generation);
+
 /* The class of a rank's end, whose cause is settled (exit_settle), and which is none that it was to have. */
 enum act_class job_exit_class(enum job_kind kind, const struct rank_exit *e);
 

@@ -61,6 +61,14 @@ static enum assignment_order order_of(const struct entry *e)
     return order;
 }
 
+/* The run after one whose numbers went bad goes on from further back. */
+static int pass_over(const struct job *j)
+{
+    const json_t *back = json_object_get(j->outcome, "back");
+
+    return job_incident(j, j->generation - 1) == j->past.incident ? (int)json_integer_value(back) : 0;
+}
+
 /* All but the proof, which is each node's own. */
 static json_t *make_assignment(const struct core *c, const struct entry *e)
 {
@@ -73,6 +81,7 @@ static json_t *make_assignment(const struct core *c, const struct entry *e)
                            .master_port = j->master_port,
                            .spec = json_loads(e->spec_text, 0, NULL),
                            .measure_links = e->run.measure_links,
+                           .pass_over = pass_over(j),
                            .resumes = j->checkpoint != NULL,
                            .evidence = (int64_t)(e->run.evidence & INT64_MAX)};
     json_t *doc = NULL;

@@ -183,6 +183,29 @@ def test_two_that_are_killed_at_once_are_one_incident_with_two_roots(cluster):
     cluster.wait(job, "cancelled")
 
 
+def test_a_number_that_is_none_has_the_job_go_on_from_a_checkpoint_further_back_and_no_node_is_blamed(faulty):
+    cluster, ask = faulty
+    job = cluster.submit(specs.train(cluster.corpus, steps=100000, devices=4, tp=2, every_steps=20))["id"]
+
+    def saved():
+        return [e["data"]["step"] for e in cluster.events(job) if e["type"] == "checkpoint"]
+    wait_for("two checkpoints", lambda: len(saved()) > 1)
+    ask("nan", random.Random(SEED).randrange(4))
+    resumed = wait_for("the next run", lambda: [e["data"] for e in cluster.events(job)
+                                                if e["cause"]["code"] == "resumed"])[0]
+    fault = next(e for e in cluster.events(job) if e["cause"]["code"] == "fault")["cause"]["text"]
+    print(fault)
+    assert "is not finite" in fault and "step" in fault
+    told = cluster.job(job)
+    assert (told["outcome"]["action"], told["outcome"]["back"], told["outcome"]["cause"]) == ("roll-back", 1, "numbers")
+    before = [step for step in saved() if step > resumed["step"]]
+    assert resumed["tier"] == "disk" and before and told["generation"] == 2, (resumed, saved())
+    assert not [e for e in cluster.events(job) if e["cause"]["code"] in ("blamed", "suspected")]
+    wait_for("the job to go on", lambda: step_of(cluster, job) > max(before))
+    cluster.api("POST", f"/v1/jobs/{job}/cancel")
+    cluster.wait(job, "cancelled")
+
+
 def test_ranks_that_are_held_at_a_step_are_not_taken_for_ones_that_hang(tmp_path):
     with Cluster(str(tmp_path), slots=2, hold_at=10) as cluster:
         job = cluster.submit(specs.train(specs.write_corpus(str(tmp_path / "corpus")), steps=20, devices=2))["id"]

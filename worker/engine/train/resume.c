@@ -333,9 +333,10 @@ static int try_sources(struct search *s, struct merr *err)
             TRY(choose(s, err));
         TRY(comm_broadcast(rank->all, &s->c, sizeof(s->c), 0, err));
         if (!s->c.found)
-            return s->limit[FROM_DISK] == UINT64_MAX ? 0
-                                                     : merr_set(err, -EBADMSG, "no checkpoint in '%s' can be read: %s",
-                                                                rank->run.checkpoints, why.text);
+            return s->limit[FROM_DISK] == UINT64_MAX || !s->touched
+                       ? 0
+                       : merr_set(err, -EBADMSG, "no checkpoint in '%s' can be read: %s", rank->run.checkpoints,
+                                  why.text);
         TRY(load_candidate(s, &code, &why, err));
         s->touched = true;
         TRY(everyone(s, code, &all, err));
@@ -363,6 +364,22 @@ static int try_sources(struct search *s, struct merr *err)
                     rank->run.checkpoints, why.text);
 }
 
+/* Numbers that went bad may have been so in the newest checkpoints already, and in all snapshots of them. */
+static int pass_over(struct search *s, struct merr *err)
+{
+    for (int i = s->rank->run.pass_over; i > 0; i--) {
+        int found = newest_below(s->rank->run.checkpoints, s->limit[FROM_DISK], &s->limit[FROM_DISK], err);
+
+        if (found < 0)
+            return found;
+        if (!found) /* there are fewer: it begins anew */
+            s->limit[FROM_DISK] = 0;
+    }
+    if (s->rank->run.pass_over > 0)
+        s->limit[FROM_MEMORY] = s->limit[FROM_HANDOFF] = 0;
+    return 0;
+}
+
 static int resume(const struct rank *rank, struct shard *shard, struct handover *handover, struct merr *err)
 {
     struct search s = {.rank = rank,
@@ -373,6 +390,7 @@ static int resume(const struct rank *rank, struct shard *shard, struct handover 
     int64_t began = clock_mono_us();
     int r;
 
+    TRY(pass_over(&s, err));
     TRY(open_memories(&s, err));
     r = try_sources(&s, err);
     if (s.sources && r >= 0)

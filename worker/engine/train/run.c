@@ -123,6 +123,7 @@ static int take_assignment(const struct assignment *a, int rank, struct run *r, 
     r->generation = (uint64_t)a->generation;
     r->memory_limit = (uint64_t)a->memory_limit;
     r->measure_links = a->measure_links;
+    r->pass_over = a->pass_over;
     r->threads = a->threads > 0 ? a->threads : 1;
     TRY(take_layout(a, rank, r, err));
     TRY(number_nodes(a, r, err));

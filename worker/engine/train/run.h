@@ -20,6 +20,7 @@ struct run {
     char no_memory[MERR_TEXT_MAX]; /* why the agent could make none; "": it was not to */
     char job[SPEC_NAME_MAX], node[SPEC_NAME_MAX], user[SPEC_NAME_MAX];
     uint64_t generation;
+    int pass_over;      /* newest checkpoints, and all snapshots, that it does not go on from */
     bool measure_links; /* the server wants to know how fast nodes reach each other */
     struct mesh mesh;
     int rank, world, threads;

@@ -204,7 +204,9 @@ static void train_clear(struct train *t)
 
 static const char *class_of(enum exit_cause cause)
 {
-    return cause == EXIT_CAUSE_USER ? "user" : cause == EXIT_CAUSE_NODE ? "node" : "system";
+    return cause == EXIT_CAUSE_USER || cause == EXIT_CAUSE_NUMBERS ? "user"
+           : cause == EXIT_CAUSE_NODE                              ? "node"
+                                                                   : "system";
 }
 
 /* Whose fault an error is. */
@@ -227,7 +229,9 @@ static enum exit_cause cause_of(const struct train *t, int code)
     case ENAMETOOLONG:
         return EXIT_CAUSE_USER;
     case EDOM: /* found by all; one rank stands for it */
-        return t->step.fault_rank == t->rank.mesh->rank ? EXIT_CAUSE_USER : EXIT_CAUSE_ABORTED;
+        return t->step.fault_rank != t->rank.mesh->rank                  ? EXIT_CAUSE_ABORTED
+               : t->rank.spec->train.on_nonfinite == NONFINITE_ROLL_BACK ? EXIT_CAUSE_NUMBERS
+                                                                         : EXIT_CAUSE_USER;
     case ENOMEM:
     case EIO:
     case ENOSPC:

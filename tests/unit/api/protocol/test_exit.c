@@ -144,6 +144,7 @@ static void what_a_program_does_that_was_told_to_end_is_an_answer_and_no_cause(v
         {{.killed = true}, 3, 0, EXIT_CAUSE_PROGRAM},         /* it was faster */
         {{.out_of_memory = true}, 137, SIGKILL, EXIT_CAUSE_MEMORY},
         {{.out_of_memory = true}, 137, 0, EXIT_CAUSE_MEMORY},
+        {{.told = EXIT_CAUSE_NUMBERS}, 65, 0, EXIT_CAUSE_NUMBERS},
         {{.out_of_memory = true}, 1, 0, EXIT_CAUSE_PROGRAM},
         {{.told = EXIT_CAUSE_DRAINED, .asked = true}, 76, 0, EXIT_CAUSE_DRAINED}, /* muster-train says more */
         {{.told = EXIT_CAUSE_USER}, 65, 0, EXIT_CAUSE_USER},
