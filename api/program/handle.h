@@ -41,6 +41,8 @@ struct muster {
     bool torn[2];    /* the last line of metrics, of events, is not whole */
 };
 
+extern _Atomic int handle_forks; /* of this process and those before it, since one of them opened */
+
 /* Whether a call has anything to do: not outside Muster, and not in a child. */
 bool handle_live(const struct muster *m);
 

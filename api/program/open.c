@@ -1,7 +1,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,41 +11,12 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* the_one */
 static struct muster *the_one;
-static _Atomic int forks;      /* of this process and those before it, since one of them opened */
 static _Atomic bool was_child; /* this process came by a fork of one that had opened */
-static __thread char words[256];
-
-int handle_fail(int code, const char *fmt, ...)
-{
-    va_list ap;
-
-    va_start(ap, fmt);
-    (void)vsnprintf(words, sizeof(words), fmt, ap);
-    va_end(ap);
-    return code;
-}
-
-EXPORTED const char *muster_last_error(void)
-{
-    return words;
-}
-
-bool handle_live(const struct muster *m)
-{
-    return m && m->forks == atomic_load_explicit(&forks, memory_order_relaxed);
-}
-
-bool handle_name_ok(const char *name, size_t max)
-{
-    size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:-");
-
-    return n >= 1 && n <= max && name[n] == '\0';
-}
 
 /* In a child of fork(): its handle is of another process, whose thread and locks are not here. */
 static void on_child(void)
 {
-    atomic_fetch_add(&forks, 1);
+    atomic_fetch_add(&handle_forks, 1);
     atomic_store(&was_child, true);
     the_one = NULL;
     (void)pthread_mutex_init(&lock, NULL);
@@ -118,7 +88,7 @@ static int open_new(struct muster *m, struct muster **ret)
     if (!listens)
         listens = pthread_atfork(NULL, NULL, on_child) == 0;
     m->opened = 1;
-    m->forks = atomic_load(&forks);
+    m->forks = atomic_load(&handle_forks);
     r = listens ? start(m) : -ENOMEM;
     if (r < 0)
         return handle_fail(r, "muster_open: cannot start a thread: %s", strerror(-r));

@@ -143,14 +143,6 @@ int flight_watch(const char *path, struct flight **ret, struct merr *err)
     return r;
 }
 
-void flight_look(const struct flight *f, const volatile void *from, size_t bytes)
-{
-    size_t offset = (size_t)((const volatile char *)from - (const volatile char *)f->page);
-
-    if (f->fd >= 0)
-        (void)!pread(f->fd, (char *)f->page + offset, bytes, (off_t)offset);
-}
-
 int flight_private(struct flight **ret, struct merr *err)
 {
     struct page *page = map(-1);
