@@ -217,7 +217,7 @@ static void program_fail(struct program *p, int tp, int pp, int dp, int victim, 
     }
 }
 
-static void program_run(struct program *p, int tp, int pp, int dp, int victim, long stop)
+static inline void program_run(struct program *p, int tp, int pp, int dp, int victim, long stop)
 {
     program_fail(p, tp, pp, dp, victim, PROGRAM_STOPS, stop);
 }
