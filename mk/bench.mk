@@ -81,6 +81,12 @@ bench-real-values: all $(BUILD)/bench/compress  ## codecs on gradients and activ
 codec-pictures: $(BUILD)/bench/compress  ## the pictures of docs/compression.md, with errors measured anew
 	@$< --only errors | $(PYTHON) tests/bench/codec_pictures.py
 
+# What the Python package for programs costs.
+.PHONY: bench-python
+bench: bench-python
+bench-python:
+	@$(PYTHON) tests/bench/python_package.py $(BENCH_FLAGS)
+
 # Which faults are told as what. It takes hours; BENCH_FLAGS=--quick minutes.
 .PHONY: bench-confusion
 bench-confusion: all test-programs

@@ -15,6 +15,10 @@ install: all  ## install programs, man page, completion, units, docs (DESTDIR=, 
 	install -m 755 $(PROGRAM_LIBS) $(DESTDIR)$(PREFIX)/lib/muster/
 	ln -sf libmuster.so.1 $(DESTDIR)$(PREFIX)/lib/muster/libmuster.so
 	install -m 644 api/program/muster.h $(DESTDIR)$(PREFIX)/include/
+	install -d $(DESTDIR)$(PREFIX)/lib/muster/python/muster
+	install -m 644 $(PROGRAM_PYTHON) $(DESTDIR)$(PREFIX)/lib/muster/python/muster/
+	$(PYTHON) -m compileall -q --invalidation-mode checked-hash $(if $(DESTDIR),-s $(DESTDIR) -p /) \
+		$(DESTDIR)$(PREFIX)/lib/muster/python/muster
 	$(BUILD)/bin/muster help --man > $(DESTDIR)$(PREFIX)/share/man/man1/muster.1
 	$(BUILD)/bin/muster completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/muster
 	$(BUILD)/bin/muster completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_muster

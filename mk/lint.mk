@@ -13,9 +13,10 @@ UNFORMATTED := worker/engine/text/unicode_tables.h # generated
 format: deps-test  ## lay out all C as .clang-format says
 	@$(CLANG_FORMAT) -i $(filter-out $(UNFORMATTED),$(C_FILES))
 
-lint: deps-test  ## floors, banned calls, long files, layout, words, spelling, shell, cppcheck
+lint: deps-test  ## floors, banned calls, long files, layout, words, spelling, types, shell, cppcheck
 	@$(PYTHON) tests/lint/rules.py $(C_FILES) $(PY_FILES) $(SH_FILES) $(MD_FILES)
 	@$(CLANG_FORMAT) --dry-run -Werror $(filter-out $(UNFORMATTED),$(C_FILES))
+	@mypy --strict --python-version 3.9 --cache-dir $(BUILD)/mypy --no-error-summary api/python/muster
 	@shellcheck -x $(SH_FILES)
 	@codespell -q 3 --skip '*/node_modules/*,./tests/unit/worker/tokenizer/*,./LICENSE,./tests/fuzz/corpus/*' \
 		--ignore-words tests/lint/words.txt $$(git ls-files | grep -vE '^tests/(fuzz/corpus|unit/worker/tokenizer)/|package-lock.json')

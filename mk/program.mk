@@ -31,3 +31,24 @@ $(PROGRAM_LIB)/libmuster-nccl-profiler.so: $(profiler_o)
 
 $(PROGRAM_LIB)/libmuster.so: $(PROGRAM_LIB)/libmuster.so.1
 	@ln -sf libmuster.so.1 $@
+
+# The Python package of the same contract: files that are copied, so a cluster that runs from the build has them.
+python_src := $(filter %.py %.typed,$(wildcard api/python/muster/*))
+PROGRAM_PYTHON := $(patsubst api/python/%,$(PROGRAM_LIB)/python/%,$(python_src))
+
+all: $(PROGRAM_PYTHON)
+
+$(PROGRAM_LIB)/python/%: api/python/%
+	@mkdir -p $(@D)
+	@cp $< $@
+
+.PHONY: python
+python:  ## a wheel of the Python package for programs, in build/wheel
+	@$(PYTHON) -c 'import setuptools, wheel, pip' 2>/dev/null || \
+		{ echo 'a wheel takes python3-pip, python3-setuptools and python3-wheel: make deps-test' >&2; exit 1; }
+	@rm -rf $(BUILD)/wheel && mkdir -p $(BUILD)/wheel/source
+	@cp -r api/python/pyproject.toml api/python/muster $(BUILD)/wheel/source/
+	@$(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation \
+		-w $(BUILD)/wheel $(BUILD)/wheel/source
+	@rm -rf $(BUILD)/wheel/source
+	@ls $(BUILD)/wheel/*.whl

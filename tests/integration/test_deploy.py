@@ -24,7 +24,8 @@ def test_install_lays_out_programs_man_page_completion_and_units(installed):
                  "usr/share/man/man1/muster.1", "usr/share/bash-completion/completions/muster",
                  "usr/share/zsh/site-functions/_muster", "usr/share/fish/vendor_completions.d/muster.fish",
                  "lib/systemd/system/musterd.service", "lib/systemd/system/muster-agent.service",
-                 "usr/lib/sysusers.d/muster.conf", "usr/lib/muster/libmuster.so", "usr/include/muster.h"):
+                 "usr/lib/sysusers.d/muster.conf", "usr/lib/muster/libmuster.so", "usr/include/muster.h",
+                 "usr/lib/muster/python/muster/__init__.py"):
         assert os.path.getsize(os.path.join(installed, path)) > 0, path
     assert subprocess.run([os.path.join(installed, "usr/bin/muster"), "--version"], capture_output=True,
                           text=True, check=True).stdout.startswith("muster 0.")
