@@ -9,12 +9,23 @@ from tests.cluster import Cluster, wait_for
 
 # Two ranks that wait for each other after each step, as those of a training program do; HANG is what rank 1 does at
 # step 20 of the first attempt.
-PROGRAM = """
-import ctypes, os, time
+LIBRARY = """
+import ctypes
 lib = ctypes.CDLL(os.environ['MUSTER_LIB'] + '/libmuster.so.1')
-m, run, rank = ctypes.c_void_p(), os.environ['MUSTER_RUN_DIR'], int(os.environ['RANK'])
+m = ctypes.c_void_p()
 assert lib.muster_open(None, ctypes.byref(m)) == 0
 section = lambda name, s: lib.muster_section_begin(m, name.encode(), ctypes.c_double(s))
+done = lambda step: lib.muster_step(m, ctypes.c_int64(step))
+"""
+PACKAGE = """
+import muster
+section = lambda name, s: muster.init().section(name, s).__enter__()
+done = muster.init().step
+"""
+PROGRAM = """
+import os, time
+run, rank = os.environ['MUSTER_RUN_DIR'], int(os.environ['RANK'])
+SPEAKS
 step = 0
 while True:
     step += 1
@@ -22,7 +33,7 @@ while True:
         HANG
     with open(f'{run}/at-{rank}-{step}', 'w'): pass
     while not os.path.exists(f'{run}/at-{1 - rank}-{step}'): time.sleep(0.002)
-    lib.muster_step(m, ctypes.c_int64(step))
+    done(step)
     time.sleep(0.01)
 """
 
@@ -34,9 +45,9 @@ def cluster(tmp_path_factory):
     assert not c.leftovers()
 
 
-def begin(cluster, hang):
+def begin(cluster, hang, speaks=LIBRARY):
     spec = specs.command("", devices=2, retry={"max": 3})
-    spec["command"]["argv"] = ["/usr/bin/python3", "-c", PROGRAM.replace("HANG", hang)]
+    spec["command"]["argv"] = ["/usr/bin/python3", "-c", PROGRAM.replace("SPEAKS", speaks).replace("HANG", hang)]
     return cluster.submit(spec)["id"]
 
 
@@ -51,8 +62,10 @@ def goes_on(cluster, job):
     cluster.wait(job, "cancelled")
 
 
-def test_a_rank_that_stays_in_its_section_is_named_with_it_and_its_age(cluster):
-    job = begin(cluster, "section('data', 2); time.sleep(100000)")
+@pytest.mark.parametrize("speaks", [LIBRARY, PACKAGE], ids=["library", "package"])
+def test_a_rank_that_stays_in_its_section_is_named_with_it_and_its_age(cluster, speaks):
+    """A thread of the library and of the package shows signs of life all the while: they are the program's."""
+    job = begin(cluster, "section('data', 2); time.sleep(100000)", speaks)
     told = wait_for("the verdict", lambda: verdicts(cluster, job))[0]
     text = told["cause"]["text"]
     assert "rank 1 on n1 has been in section 'data' for " in text and "which was to take 2.0 s at most" in text, text
