@@ -5,6 +5,7 @@
 #include "scheduler/plan/layout.h"
 
 const char *const report_kind_names[REPORT_KINDS] = {"logs", "metrics", "events"};
+const char *const report_did_names[REPORT_DIDS] = {NULL, "saved", "stopping", "refused"};
 static const char *const state_names[REPORT_STATES] = {NULL, "starting", "running", "exited"};
 
 /* Which run something is of. */
@@ -204,6 +205,26 @@ static const struct wire_field rank_fields[] = {
      .what = "14 numbers for each step since the last report: step, flags (1 one of the run's first, 2 evaluated, 4 "
              "saved, 8 paused), then microseconds: all of it, computing, in calls of tp, pp, dp, cp and other groups, "
              "waiting for data, for saving, of processors; then work in tokens, and KiB sent"},
+    {.name = "ack",
+     .kind = WIRE_LONG,
+     .flags = WIRE_OMIT,
+     WIRE_AT(report_rank, ack.seq),
+     .min = 0,
+     .max = INT64_MAX,
+     .what = "of a command: number of the newest order that it has answered"},
+    {.name = "ack_step",
+     .kind = WIRE_LONG,
+     .flags = WIRE_OMIT,
+     WIRE_AT(report_rank, ack.step),
+     .min = -1,
+     .max = INT64_MAX,
+     .what = "at which step; -1: not told"},
+    {.name = "ack_did",
+     .kind = WIRE_ENUM,
+     .flags = WIRE_OMIT,
+     WIRE_AT(report_rank, ack.did),
+     WIRE_NAMES(report_did_names),
+     .what = "and what it did"},
     EXIT_FIELDS(report_rank, exit., 0),
     {.name = "at_ms",
      .kind = WIRE_LONG,

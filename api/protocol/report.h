@@ -74,6 +74,14 @@ enum report_step {                    /* the numbers told of each step; times in
                    REPORT_STEP_NUMBERS,
 };
 
+enum report_did { REPORT_DID_NOTHING, REPORT_DID_SAVE, REPORT_DID_STOP, REPORT_DID_REFUSE, REPORT_DIDS };
+
+struct report_ack { /* the newest order that a command's rank has answered */
+    int64_t seq;    /* its number; 0: it has answered none */
+    int64_t step;   /* -1: not told */
+    enum report_did did;
+};
+
 struct report_rank {
     int rank;
     int slot; /* -1: of a source node */
@@ -82,8 +90,9 @@ struct report_rank {
     int64_t step;   /* -1: not known */
     char phase[16]; /* "": not known */
     struct report_stall stall;
-    int *steps;            /* REPORT_STEP_NUMBERS of each of its steps since the last report */
-    size_t n_steps;        /* numbers */
+    int *steps;     /* REPORT_STEP_NUMBERS of each of its steps since the last report */
+    size_t n_steps; /* numbers */
+    struct report_ack ack;
     struct rank_exit exit; /* of one that has exited */
     json_t *log_tail;      /* its last lines, where it failed; NULL: none */
 };
@@ -143,6 +152,7 @@ struct report_answer {
 };
 
 extern const char *const report_kind_names[REPORT_KINDS]; /* "logs", "metrics", "events" */
+extern const char *const report_did_names[REPORT_DIDS];   /* NULL, "saved", "stopping", "refused" */
 extern const struct wire_message report_message, report_run_message, report_rank_message, report_piece_message;
 extern const struct wire_message report_group_message, report_answer_message, report_acks_message, report_ack_message,
     report_ref_message;

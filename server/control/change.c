@@ -76,7 +76,7 @@ static void follow_run(struct core *c, struct entry *e, bool was_live, uint32_t 
     if (e->job.live ? e->job.intent != JOB_RESCALE : !job_waits(&e->job))
         entry_target_clear(e);
     if (!e->job.live || e->job.generation != was_generation) {
-        run->evidence = 0;
+        run->evidence = run->save_by_us = 0;
         run->save = run->force_stop = run->hung = run->judged = run->gave_up = e->job.moves = false;
         change_drain_by(c, e, 0);
     } else if (strcmp(job_order(&e->job), "drain") == 0 && run->drain_deadline_us == 0) {

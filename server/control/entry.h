@@ -25,6 +25,7 @@ struct rank {
     struct rank_exit exit; /* of one that has exited, its cause settled */
     uint64_t step;
     bool of_itself; /* it has exited badly, and not since another did */
+    int64_t acked;  /* 1 + the number of the newest order that it has answered; 0: it has not reported */
 };
 
 struct rendezvous_key {
@@ -55,6 +56,7 @@ struct entry_run {         /* of a live job */
     uint64_t evidence; /* number of the newest that its nodes are asked for; 0: none */
     int64_t looked_us; /* monotonic: when somebody last began to look at it */
     bool save, force_stop;
+    int64_t save_by_us;        /* monotonic: when a command should have answered that it saves; 0: none is asked to */
     bool trouble;              /* a file of it is not read, and that was told */
     bool hung;                 /* a rank was found to stand still: it cannot obey, and is not waited for */
     bool judged;               /* why it failed is a verdict over all of its ranks */

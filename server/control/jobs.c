@@ -21,6 +21,7 @@
 #include "server/control/reports.h"
 #include "server/control/rights.h"
 #include "server/control/secrets.h"
+#include "server/control/saves.h"
 #include "server/control/state.h"
 #include "server/control/timeline.h"
 #include "server/control/view.h"
@@ -519,15 +520,11 @@ void jobs_patch(struct core *c, struct call *call)
 
 static void checkpoint(struct core *c, struct call *call, struct entry *e)
 {
-    if (e->job.kind != JOB_TRAIN || e->job.state != JOB_RUNNING || e->job.intent != JOB_GO_ON) {
-        call_problem(call, 409, "wrong-state",
-                     e->job.kind == JOB_TRAIN ? "job 'j%llu' does not run, so there is nothing to save"
-                                              : "job 'j%llu' is a command; only training jobs save checkpoints",
+    if (e->job.state != JOB_RUNNING || e->job.intent != JOB_GO_ON)
+        call_problem(call, 409, "wrong-state", "job 'j%llu' does not run, so there is nothing to save",
                      (unsigned long long)e->job.id);
-        return;
-    }
-    e->run.save = true;
-    change_orders(c, &e->job);
+    else
+        saves_ask(c, e);
 }
 
 void jobs_action(struct core *c, struct call *call)

@@ -20,6 +20,7 @@
 #include "server/control/offsets.h"
 #include "server/control/proofs.h"
 #include "server/control/runs.h"
+#include "server/control/saves.h"
 #include "server/control/stalls.h"
 #include "server/control/state.h"
 #include "server/control/storing.h"
@@ -142,6 +143,7 @@ static void take_run(struct core *c, struct node *n, const struct report *r, con
     e->run.trouble = e->run.trouble || run->trouble[0];
     for (size_t k = 0; k < run->n_ranks; k++)
         take_rank(&c->cluster, e, n, &run->ranks[k], c->now.mono_us, &f);
+    saves_take(c, e, n, run, actor);
     for (size_t k = 0; k < e->job.n_places; k++)
         here += strcmp(e->job.places[k].node, n->name) == 0 && e->run.ranks[k].phase != RANK_EXITED;
     if (here == 0)
@@ -375,10 +377,8 @@ static void take_line(struct core *c, struct entry *e, uint64_t job, uint32_t ge
             *at = json_incref(o);
             table_dirty(&c->jobs, e);
         }
-        if (strcmp(type, "checkpoint") == 0 && e->run.save) {
-            e->run.save = false;
-            change_orders(c, &e->job);
-        }
+        if (strcmp(type, "checkpoint") == 0 && e->job.kind == JOB_TRAIN)
+            saves_done(c, e);
         if (strcmp(type, "resumed") == 0) {
             givers_resumed(c, e);
             go_back(e, json_integer_value(json_object_get(o, "step")));

@@ -25,6 +25,7 @@ static void read_program(const char *text, size_t size)
     struct screen s = {.damaged = 0};
     struct program_result r;
     struct program_beat b;
+    struct report_ack ack;
     enum program_order order;
     uint64_t seq;
     char *lines = malloc(size + 1);
@@ -33,7 +34,7 @@ static void read_program(const char *text, size_t size)
         abort();
     if (program_parse_beat(text, size, &b) == 0 && (b.at_us < 0 || b.for_us < 0 || (b.for_us == 0 && b.section[0])))
         abort();
-    if (program_parse_ack(text, size, &seq) == 0 && seq == 0)
+    if (program_parse_ack(text, size, &ack) == 0 && (ack.seq < 1 || ack.step < -1 || ack.did >= REPORT_DIDS))
         abort();
     if (program_parse_order(text, size, &order, &seq) == 0 && (order >= PROGRAM_ORDERS || seq == 0))
         abort();

@@ -96,6 +96,34 @@ sys.exit(76)
     assert "goes on from 5 attempt 2" in cluster.log_text(job)
 
 
+def test_a_command_saves_when_asked_or_says_that_it_will_not(cluster):
+    job = cluster.submit(python("""
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+print('up', flush=True)
+seq = 0
+while seq < 2:
+    o = order()
+    if o and o['seq'] > seq:
+        seq = o['seq']
+        assert o['order'] == 'save'
+        put(f'rank-{R:05d}.ack', {'seq': seq, 'step': 10 * seq, 'did': 'saved' if seq == 1 else 'refused'})
+    time.sleep(0.01)
+while True: time.sleep(1)
+"""))["id"]
+
+    def told(code):
+        return wait_for(code, lambda: [e["cause"]["text"] for e in cluster.events(job) if e["cause"]["code"] == code])
+
+    wait_for("the program", lambda: "up" in cluster.log_text(job))
+    assert cluster.muster("checkpoint", "now", job, check=True).stdout == f"asked for a checkpoint of {job}\n"
+    assert told("saved") == ["rank 0 has saved at step 10"]
+    cluster.action(job, "checkpoint")
+    assert told("save-refused") == ["rank 0 refused to save at step 20"]
+    assert cluster.job(job)["state"] == "running"
+    cluster.action(job, "cancel")
+    cluster.wait(job, "cancelled")
+
+
 def test_orders_are_numbered_and_name_their_reason_and_deadline(cluster):
     job = cluster.submit(python("signal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up', flush=True)\n"
                                 "while not os.path.exists(D + '/go'): time.sleep(0.02)\n"))["id"]

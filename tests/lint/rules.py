@@ -66,7 +66,7 @@ LAYERS = {"worker/engine/comm": [
      "records", "rendezvous", "retire", "rights", "round", "secrets", "storing"],
     ["change", "learn", "timeline"],
     ["care", "enroll", "givers", "wall"], ["runs", "view"],
-    ["contact", "deltas", "dispatch", "hangs", "lags", "load", "looks"],
+    ["contact", "deltas", "dispatch", "hangs", "lags", "load", "looks", "saves"],
     ["bulk", "jobs", "listing", "nodes", "polls", "projects", "reports", "salvage", "tokens"], ["agents"], ["turn"],
     ["routes"],
 ], "worker/engine/train": [

@@ -716,6 +716,14 @@ bool machine_rank_progress(struct machine_rank *r, uint64_t *ret_step, enum flig
     return true;
 }
 
+struct report_ack machine_rank_ack(const struct machine_rank *r)
+{
+    struct report_ack ack = {.seq = 0};
+
+    (void)program_read_ack(r->folder, r->rank, &ack);
+    return ack;
+}
+
 static void tell_groups(const struct flight *f, struct report_stall *ret)
 {
     struct flight_group g[REPORT_GROUPS_MAX];

@@ -163,6 +163,9 @@ void machine_rank_order(const struct machine_rank *r, enum flight_order order);
 /* How far it is, by its flight page or its heartbeat. False: it has none. */
 bool machine_rank_progress(struct machine_rank *r, uint64_t *ret_step, enum flight_phase *ret_phase);
 
+/* The newest order that a command's rank has answered. */
+struct report_ack machine_rank_ack(const struct machine_rank *r);
+
 /* What a rank waits in that has shown no sign of life for so long; idle_us 0: it goes on, has no page, or is
  * a command that says nothing of itself. Without
  * memory its groups are left out. */

@@ -98,11 +98,19 @@ static int parse_seq(const json_t *doc, uint64_t *ret_seq)
     return 0;
 }
 
-int program_parse_ack(const char *text, size_t n, uint64_t *ret_seq)
+int program_parse_ack(const char *text, size_t n, struct report_ack *ret)
 {
     json_auto_t *doc = parse(text, n);
+    const char *did = json_string_value(json_object_get(doc, "did"));
+    uint64_t seq;
 
-    return parse_seq(doc, ret_seq);
+    if (parse_seq(doc, &seq) < 0)
+        return -EINVAL;
+    *ret = (struct report_ack){.seq = (int64_t)seq, .step = step_of(doc)};
+    for (int i = REPORT_DID_SAVE; did && i < REPORT_DIDS; i++)
+        if (strcmp(did, report_did_names[i]) == 0)
+            ret->did = (enum report_did)i;
+    return 0;
 }
 
 int program_parse_order(const char *text, size_t n, enum program_order *ret, uint64_t *ret_seq)
@@ -167,12 +175,12 @@ int program_read_beat(const char *folder, int rank, struct program_beat *ret)
     return n < 0 ? (int)n : program_parse_beat(text, (size_t)n, ret);
 }
 
-int program_read_ack(const char *folder, int rank, uint64_t *ret_seq)
+int program_read_ack(const char *folder, int rank, struct report_ack *ret)
 {
     char text[PROGRAM_FILE_MAX + 1];
     ssize_t n = read_rank(folder, rank, "ack", text);
 
-    return n < 0 ? (int)n : program_parse_ack(text, (size_t)n, ret_seq);
+    return n < 0 ? (int)n : program_parse_ack(text, (size_t)n, ret);
 }
 
 static int read_order(const char *folder, enum program_order *ret, uint64_t *ret_seq)
@@ -195,13 +203,13 @@ struct heard {
 static void hear_rank(const char *folder, int rank, struct heard *h)
 {
     struct program_result r;
-    uint64_t seq;
+    struct report_ack ack;
 
     if (program_read_result(folder, rank, &r) == 0) {
         if (h->worst.outcome != EXIT_SAID_FAILED)
             h->worst = r;
         h->of[r.outcome]++;
-    } else if (program_read_ack(folder, rank, &seq) == 0) {
+    } else if (program_read_ack(folder, rank, &ack) == 0) {
         h->of[EXIT_SAID_HEARD]++;
     }
 }

@@ -13,6 +13,7 @@
 #include <sys/types.h>
 
 #include "api/protocol/exit.h"
+#include "api/protocol/report.h"
 #include "base/merr.h"
 
 #define PROGRAM_ABI 1
@@ -49,7 +50,7 @@ struct program_beat { /* rank-NNNNN.beat */
 /* What a text says. -EINVAL: nothing that is written down. *ret is unchanged then. */
 int program_parse_result(const char *text, size_t n, struct program_result *ret);
 int program_parse_beat(const char *text, size_t n, struct program_beat *ret);
-int program_parse_ack(const char *text, size_t n, uint64_t *ret_seq);
+int program_parse_ack(const char *text, size_t n, struct report_ack *ret);
 
 /* The order that a text gives, and its number. */
 int program_parse_order(const char *text, size_t n, enum program_order *ret, uint64_t *ret_seq);
@@ -57,7 +58,7 @@ int program_parse_order(const char *text, size_t n, enum program_order *ret, uin
 /* Of a rank of the run in folder. 0, or a negative errno: there is none that can be read. */
 int program_read_result(const char *folder, int rank, struct program_result *ret);
 int program_read_beat(const char *folder, int rank, struct program_beat *ret);
-int program_read_ack(const char *folder, int rank, uint64_t *ret_seq);
+int program_read_ack(const char *folder, int rank, struct report_ack *ret);
 
 /* What the command said that ran as a rank, or launched all ranks that have left a result in the folder (launcher).
  * seen->asked is set, too, where it answers an order to end whose signal came after it. */

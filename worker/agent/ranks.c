@@ -386,6 +386,8 @@ static void report_rank(const struct rank *rank, enum job_kind kind, bool look, 
         ret->step = (int64_t)step;
         (void)snprintf(ret->phase, sizeof(ret->phase), "%s", flight_read_phase_name(phase));
     }
+    if (kind == JOB_COMMAND)
+        ret->ack = machine_rank_ack(rank->on_machine);
     if (rank->state == RANK_RUNNING || failed)
         ret->stall = machine_rank_stall(rank->on_machine, kind, look || failed ? 1 : MACHINE_STALL_US);
     if (rank->state == RANK_RUNNING) {

@@ -111,6 +111,31 @@ static void beats_are_read_as_they_are_written_down(void **state)
         assert_int_equal(beat(bad[i], &b), -EINVAL);
 }
 
+static void what_a_rank_has_answered_is_its_newest_order_with_step_and_deed(void **state)
+{
+    static const char *const bad[] = {"",
+                                      "[]",
+                                      "{}",
+                                      "{\"seq\":0}",
+                                      "{\"seq\":-1}",
+                                      "{\"seq\":\"1\"}",
+                                      "{\"seq\":1e300}",
+                                      "{\"seq\":9223372036854775807}",
+                                      "{\"seq\":1"};
+    struct report_ack a;
+
+    (void)state;
+    put("rank-00003.ack", "{\"seq\":7,\"step\":0,\"did\":\"refused\"}");
+    assert_int_equal(program_read_ack(dir, 3, &a), 0);
+    assert_true(a.seq == 7 && a.step == 0 && a.did == REPORT_DID_REFUSE);
+    put("rank-00003.ack", "{\"seq\":8,\"step\":-4,\"did\":\"sang\"}");
+    assert_int_equal(program_read_ack(dir, 3, &a), 0);
+    assert_true(a.seq == 8 && a.step == -1 && a.did == REPORT_DID_NOTHING);
+    for (size_t i = 0; i < COUNT(bad); i++)
+        assert_int_equal(program_parse_ack(bad[i], strlen(bad[i]), &a), -EINVAL);
+    assert_int_equal(a.seq, 8);
+}
+
 static void the_number_of_orders_rises_whatever_stands_there(void **state)
 {
     struct program_telling t = {.order = PROGRAM_SAVE, .reason = "a \"reason\"", .devices_now = 4};
@@ -213,7 +238,7 @@ static void what_is_no_plain_small_file_of_its_account_is_not_there(void **state
 {
     struct program_result r;
     struct program_beat b;
-    uint64_t seq;
+    struct report_ack ack;
     char *big = calloc(1, PROGRAM_FILE_MAX + 2);
 
     (void)state;
@@ -230,9 +255,9 @@ static void what_is_no_plain_small_file_of_its_account_is_not_there(void **state
     assert_int_equal(mkfifo(path_of("rank-00000.beat"), 0600), 0);
     assert_int_equal(program_read_beat(dir, 0, &b), -EMEDIUMTYPE);
     assert_int_equal(symlink("/dev/zero", path_of("rank-00000.ack")), 0);
-    assert_int_equal(program_read_ack(dir, 0, &seq), -ELOOP);
+    assert_int_equal(program_read_ack(dir, 0, &ack), -ELOOP);
     assert_int_equal(mkdir(path_of("rank-00001.ack"), 0700), 0);
-    assert_true(program_read_ack(dir, 1, &seq) < 0);
+    assert_true(program_read_ack(dir, 1, &ack) < 0);
     put("rank-00001.beat", "{\"at\":1,\"st"); /* cut off */
     assert_int_equal(program_read_beat(dir, 1, &b), -EINVAL);
     put("rank-00002.result", "{\"outcome\":\"done\"}");
@@ -248,6 +273,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(results_are_read_as_they_are_written_down),
         cmocka_unit_test(beats_are_read_as_they_are_written_down),
+        cmocka_unit_test_setup_teardown(what_a_rank_has_answered_is_its_newest_order_with_step_and_deed, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(the_number_of_orders_rises_whatever_stands_there, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_version_is_told_before_ranks_begin, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_rank_speaks_for_itself_and_a_launcher_for_all_that_it_launched, set_up,
