@@ -12,7 +12,8 @@ enum exit_cause {
     EXIT_CAUSE_NODE,     /* its machine: disk, memory, device; or the rank could not be started, or was lost */
     EXIT_CAUSE_ABORTED,  /* it was told to give up, or lost a peer: never the first cause */
     EXIT_CAUSE_MEMORY,   /* the kernel ended it, since it took more memory than it may: its owner's affair */
-    EXIT_CAUSE_NUMBERS,  /* its loss or a gradient is no finite number, and may be one from an older checkpoint */
+    EXIT_CAUSE_NUMBERS,  /* its loss or a gradient is not finite, or replicas differ: not so from an older checkpoint */
+    EXIT_CAUSE_REPLICA,  /* its weights are not those that most replicas agree on: its device is suspected */
     EXIT_CAUSES
 };
 

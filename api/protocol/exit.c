@@ -11,14 +11,14 @@ const char *const exit_cause_names[EXIT_CAUSES] = {
     [EXIT_CAUSE_DRAINED] = "drained",   [EXIT_CAUSE_USER] = "user",
     [EXIT_CAUSE_INTERNAL] = "internal", [EXIT_CAUSE_NODE] = "node",
     [EXIT_CAUSE_ABORTED] = "aborted",   [EXIT_CAUSE_MEMORY] = "out-of-memory",
-    [EXIT_CAUSE_NUMBERS] = "numbers",
+    [EXIT_CAUSE_NUMBERS] = "numbers",   [EXIT_CAUSE_REPLICA] = "replica",
 };
 
 static const int status_of[EXIT_CAUSES] = {
     [EXIT_CAUSE_UNTOLD] = EXIT_INTERNAL, [EXIT_CAUSE_PROGRAM] = EXIT_INTERNAL, [EXIT_CAUSE_DONE] = EXIT_DONE,
     [EXIT_CAUSE_DRAINED] = EXIT_DRAINED, [EXIT_CAUSE_USER] = EXIT_USER,        [EXIT_CAUSE_INTERNAL] = EXIT_INTERNAL,
     [EXIT_CAUSE_NODE] = EXIT_NODE,       [EXIT_CAUSE_ABORTED] = EXIT_ABORTED,  [EXIT_CAUSE_MEMORY] = EXIT_USER,
-    [EXIT_CAUSE_NUMBERS] = EXIT_USER,
+    [EXIT_CAUSE_NUMBERS] = EXIT_USER,    [EXIT_CAUSE_REPLICA] = EXIT_NODE,
 };
 
 static const struct wire_field fields[] = {
@@ -137,6 +137,8 @@ enum exit_cause exit_fault(const struct rank_exit *e, enum job_kind kind)
         return EXIT_CAUSE_DONE;
     if (e->cause == EXIT_CAUSE_USER || e->cause == EXIT_CAUSE_MEMORY || e->cause == EXIT_CAUSE_NUMBERS)
         return EXIT_CAUSE_USER;
+    if (e->cause == EXIT_CAUSE_REPLICA)
+        return EXIT_CAUSE_NODE;
     if (e->cause != EXIT_CAUSE_PROGRAM || kind != JOB_COMMAND)
         return e->cause == EXIT_CAUSE_NODE ? EXIT_CAUSE_NODE : EXIT_CAUSE_INTERNAL;
     for (size_t i = 0; i < sizeof(sent_by_others) / sizeof(sent_by_others[0]); i++)
@@ -152,7 +154,9 @@ void exit_describe(const struct rank_exit *e, enum job_kind kind, char *ret, siz
     else if (e->cause == EXIT_CAUSE_MEMORY)
         (void)snprintf(ret, size, "took more memory than it may, and was killed by the kernel");
     else if (e->cause == EXIT_CAUSE_NUMBERS)
-        (void)snprintf(ret, size, "its loss or a gradient is no finite number");
+        (void)snprintf(ret, size, "its numbers are wrong: a loss or gradient is not finite, or replicas do not agree");
+    else if (e->cause == EXIT_CAUSE_REPLICA)
+        (void)snprintf(ret, size, "its weights are not those that most replicas agree on");
     else if (e->signal != 0)
         (void)snprintf(ret, size, "ended by signal %d (%s)", e->signal, strsignal(e->signal));
     else if (kind == JOB_TRAIN && e->cause == EXIT_CAUSE_USER)

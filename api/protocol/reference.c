@@ -34,7 +34,9 @@ static const struct {
     {EXIT_CAUSE_NODE, "its machine (disk, memory, device), or the rank could not be started or was lost"},
     {EXIT_CAUSE_ABORTED, "it was told to give up, or lost a peer: never the first cause"},
     {EXIT_CAUSE_MEMORY, "the kernel ended it, since it took more memory than it may: its owner's affair"},
-    {EXIT_CAUSE_NUMBERS, "its loss or a gradient is no finite number, and may be one from an older checkpoint"},
+    {EXIT_CAUSE_NUMBERS, "its loss or a gradient is no finite number, or replicas do not agree; both may be right "
+                         "from an older checkpoint"},
+    {EXIT_CAUSE_REPLICA, "its weights are not those that most replicas agree on: its device or memory is suspected"},
 };
 
 json_t *reference_schemas(void)

@@ -28,6 +28,7 @@ static const struct row rows[ACT_CLASSES] = {
     [ACT_IN_CALL] = {ACT_ELSEWHERE, .infra = true, .counts = true, .blame = 60},
     [ACT_PHASE] = {ACT_IN_PLACE, .counts = true, .blame = 2},
     [ACT_NUMERIC] = {ACT_ROLL_BACK, .counts = true, .blame = 0},
+    [ACT_REPLICA] = {ACT_ROLL_BACK, .infra = true, .counts = true, .blame = 60},
 };
 
 int act_blame(enum act_class class_)
@@ -75,7 +76,7 @@ static void remember(const struct act_history *h, const struct act_incident *i, 
     }
     then->infra += row->infra;
     then->disorders = (healthy ? 0 : h->disorders) + (i->class_ == ACT_DISORDER);
-    then->roll_backs = (healthy ? 0 : h->roll_backs) + (i->class_ == ACT_NUMERIC);
+    then->roll_backs = (healthy ? 0 : h->roll_backs) + (row->first == ACT_ROLL_BACK);
     then->signature = i->signature;
     then->signature_step = i->step;
     then->node = i->node;
@@ -116,8 +117,8 @@ static bool is_hopeless(const struct act_history *h, const struct act_incident *
     } else if (then->infra > ACT_INFRA_PER_DAY) {
         (void)snprintf(ret->why, sizeof(ret->why), "nodes, devices and links have ended %d attempts within a day",
                        ACT_INFRA_PER_DAY + 1);
-    } else if (i->class_ == ACT_NUMERIC && then->roll_backs > ACT_ROLL_BACKS) {
-        ret->verb = ACT_FAIL_USER;
+    } else if (rows[i->class_].first == ACT_ROLL_BACK && then->roll_backs > ACT_ROLL_BACKS) {
+        ret->verb = i->class_ == ACT_NUMERIC ? ACT_FAIL_USER : ACT_FAIL;
         (void)snprintf(ret->why, sizeof(ret->why), "the numbers are bad also from %d checkpoints further back",
                        ACT_ROLL_BACKS);
     } else {

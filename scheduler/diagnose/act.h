@@ -32,6 +32,7 @@ enum act_class {                  /* of a failure; in parentheses the classes of
                  ACT_IN_CALL,     /* nothing moves in a call that all are in (H3) */
                  ACT_PHASE,       /* loads, evaluates or saves for too long (H4) */
                  ACT_NUMERIC,     /* a loss or gradient that is no number, or jumps (N1) */
+                 ACT_REPLICA,     /* its weights are not those of the other replicas (N1) */
                  ACT_CLASSES
 };
 

@@ -101,7 +101,16 @@ enum act_class job_exit_class(enum job_kind kind, const struct rank_exit *e)
 
     if (kind == JOB_TRAIN && e->cause == EXIT_CAUSE_NUMBERS)
         return ACT_NUMERIC;
+    if (kind == JOB_TRAIN && e->cause == EXIT_CAUSE_REPLICA)
+        return ACT_REPLICA;
     return fault == EXIT_CAUSE_USER ? ACT_USER : fault == EXIT_CAUSE_NODE ? ACT_DEVICE : ACT_CRASH;
+}
+
+enum job_class job_class_of(enum act_class class_)
+{
+    return class_ == ACT_USER                                                    ? JOB_CLASS_USER
+           : class_ == ACT_LOST || class_ == ACT_DEVICE || class_ == ACT_REPLICA ? JOB_CLASS_NODE
+                                                                                 : JOB_CLASS_SYSTEM;
 }
 
 static void copy(char *to, size_t size, const char *from)
@@ -278,9 +287,7 @@ static int fault(const struct job *j, const struct job_cause *cause, int64_t now
     i.saved = j->saved_step;
     act_decide(&left, &j->past, &i, &act);
     again = act.verb < ACT_FAIL;
-    c->class_ = act.verb == ACT_FAIL_USER || i.class_ == ACT_USER ? JOB_CLASS_USER
-                : i.class_ == ACT_LOST || i.class_ == ACT_DEVICE  ? JOB_CLASS_NODE
-                                                                  : JOB_CLASS_SYSTEM;
+    c->class_ = act.verb == ACT_FAIL_USER ? JOB_CLASS_USER : job_class_of(i.class_);
     c->to = JOB_RECOVERING;
     c->intent = again || j->intent == JOB_SUSPEND || j->intent == JOB_REQUEUE ? j->intent : JOB_FAIL;
     if (c->intent == JOB_RESCALE)

@@ -187,4 +187,7 @@ uint64_t job_incident(const struct job *j, uint32_t generation);
 /* The class of a rank's end, whose cause is settled (exit_settle), and which is none that it was to have. */
 enum act_class job_exit_class(enum job_kind kind, const struct rank_exit *e);
 
+/* Whose affair a failure of a class is, and from whose restarts it takes. */
+enum job_class job_class_of(enum act_class class_);
+
 #endif

@@ -77,9 +77,7 @@ void runs_fault(struct core *c, struct entry *e, int rank, enum act_class class_
 {
     const struct rank *r = &e->run.ranks[rank];
     struct act_incident incident = incident_of(e, rank, class_, message);
-    enum job_class whose = class_ == ACT_USER                           ? JOB_CLASS_USER
-                           : class_ == ACT_LOST || class_ == ACT_DEVICE ? JOB_CLASS_NODE
-                                                                        : JOB_CLASS_SYSTEM;
+    enum job_class whose = job_class_of(class_);
     char text[700];
     json_t *outcome;
     struct merr err;

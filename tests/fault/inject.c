@@ -15,8 +15,8 @@
 #include "worker/engine/data/data.h"
 #include "worker/engine/optim/optim.h"
 
-enum { NONE, SKIP, SWAP, SIZE, SPIN, LOCK, DATA, LINK, NUMBER, KINDS };
-static const char *const kinds[KINDS] = {"", "skip", "swap", "size", "spin", "lock", "data", "link", "nan"};
+enum { NONE, SKIP, SWAP, SIZE, SPIN, LOCK, DATA, LINK, NUMBER, FLIP, KINDS };
+static const char *const kinds[KINDS] = {"", "skip", "swap", "size", "spin", "lock", "data", "link", "nan", "flip"};
 
 /* The function as it is, and what is called in its place. */
 #define WRAPPED(type, name, ...)                                                                                       \
@@ -26,7 +26,8 @@ static const char *const kinds[KINDS] = {"", "skip", "swap", "size", "spin", "lo
 
 static int fault, own_rank = -1;
 static struct comm_group *tp;
-static struct { /* the call that SWAP makes after another */
+static float *weights; /* of this rank */
+static struct {        /* the call that SWAP makes after another */
     struct comm_group *g;
     void *buf;
     size_t count;
@@ -71,11 +72,30 @@ static void take_fault(void)
     (void)fclose(f);
 }
 
+WRAPPED(int, optim_new, const struct optim_cfg *cfg, struct optim **ret, struct merr *err)
+{
+    weights = cfg->weights;
+    return __real_optim_new(cfg, ret, err);
+}
+
+/* One bit of the first weight is another one from now on. */
+static void flip_bit(void)
+{
+    uint32_t bits;
+
+    memcpy(&bits, weights, sizeof(bits));
+    bits ^= UINT32_C(1) << 20;
+    memcpy(weights, &bits, sizeof(bits));
+    fault = NONE;
+}
+
 WRAPPED(int, optim_begin, struct optim *o, uint64_t step, struct merr *err)
 {
     take_fault();
     if (fault == SPIN || fault == LOCK)
         stand_still();
+    if (fault == FLIP)
+        flip_bit();
     return __real_optim_begin(o, step, err);
 }
 

@@ -106,8 +106,21 @@ int optim_share(struct optim *o, struct merr *err);
 /* The wire was tuned again and may go another way now. The weights are settled. */
 int optim_follow_wire(struct optim *o, struct merr *err);
 
-/* Where dp is coded: -EPROTO when the replicas' weights are not the same. All call it. */
-int optim_check_replicas(struct optim *o, struct merr *err);
+/* Replicas (ranks of dp and cp) hold the same weights, all bits of them. Where they do not: */
+struct optim_odd {
+    int rank;   /* the first of those whose weights are not those of most, or of all if most do not agree */
+    bool alone; /* most agree: it is they that are at fault */
+};
+
+/* A part of the weights, of which there are `parts`, or fewer if those would be small; they come in turn. -EDOM: not
+ * all replicas hold the same. All call it, and those that have replicas in common find the same. */
+int optim_check_replicas(struct optim *o, uint64_t turn, size_t parts, struct optim_odd *ret, struct merr *err);
+
+/* The part whose turn it is, of n weights. */
+void optim_part(size_t n, uint64_t turn, size_t parts, size_t *ret_begin, size_t *ret_end);
+
+/* Whose of these n hashes are not that of most, or all n where most do not agree; how many is returned. */
+int optim_odd_ones(const uint64_t *hash, int n, int *ret);
 
 /* Learning rate of step s (from 0) of all steps. */
 double optim_lr(const struct job_spec *spec, uint64_t s);

@@ -6,7 +6,6 @@
 #include <math.h>
 
 #include "base/clock.h"
-#include "base/hash.h"
 #include "base/try.h"
 
 struct update { /* of a range of the arena */
@@ -231,24 +230,6 @@ int optim_follow_wire(struct optim *o, struct merr *err)
     o->cfg.k->mem_free(o->cfg.stream, o->master);
     o->master = NULL;
     return 0;
-}
-
-int optim_check_replicas(struct optim *o, struct merr *err)
-{
-    int64_t sum, both[2]; /* the largest and, negated, the smallest of all replicas */
-
-    if (!o->master || !o->cfg.dp)
-        return 0;
-    sum = (int64_t)(hash_xxh3(o->cfg.weights, o->cfg.params->weight_n * sizeof(float)) >> 1);
-    both[0] = sum;
-    both[1] = -sum;
-    TRY(comm_all_reduce(o->cfg.dp, both, 2, COMM_I64, COMM_MAX, err));
-    if (both[0] == -both[1])
-        return 0;
-    return merr_set(err, -EPROTO,
-                    "the replicas' weights are not the same any more (rank %d holds %016llx): memory or "
-                    "a link is broken; the job goes on from its last checkpoint",
-                    o->cfg.mesh.rank, (unsigned long long)sum);
 }
 
 int optim_update(struct optim *o, uint64_t t, double lr, double scale, struct merr *err)

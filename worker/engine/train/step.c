@@ -11,7 +11,9 @@
 #include "base/log.h"
 #include "base/try.h"
 
-#define CHECK_EVERY 500 /* steps between looks at whether replicas are the same */
+/* Steps between looks at one of PARTS parts of the weights: do all replicas hold the same? */
+#define CHECK_EVERY 16
+#define PARTS 128
 
 #define BUCKET_FLOATS (1 << 18) /* of gradients go to other replicas together */
 
@@ -198,7 +200,26 @@ static int check_finite(struct step *step, const struct step_result *r, struct m
         TRY(report_note(rank->report, step->shard->step, why.text, err));
         return 1;
     }
+    step->fault_cause = rank->spec->train.on_nonfinite == NONFINITE_ROLL_BACK ? EXIT_CAUSE_NUMBERS : EXIT_CAUSE_USER;
     return merr_set(err, -EDOM, "%s; a lower learning rate, more warmup or on_nonfinite 'skip' may help", why.text);
+}
+
+static int check_replicas(struct step *step, uint64_t turn, size_t parts, struct merr *err)
+{
+    struct optim_odd odd;
+    struct merr why;
+    int r = optim_check_replicas(step->shard->optim, turn, parts, &odd, &why);
+
+    if (r != -EDOM)
+        return r < 0 ? merr_set(err, r, "%s", why.text) : 0;
+    step->fault_rank = odd.rank;
+    step->fault_cause = odd.alone ? EXIT_CAUSE_REPLICA : EXIT_CAUSE_NUMBERS;
+    return merr_set(err, r, "step %llu: %s", (unsigned long long)step->shard->step, why.text);
+}
+
+int step_check_start(struct step *step, struct merr *err)
+{
+    return check_replicas(step, 0, 1, err);
 }
 
 /* Replicas: gradients go to their owners while the backward goes on to the layers before. */
@@ -263,6 +284,8 @@ static int take_step(struct step *step, struct step_result *r, struct merr *err)
     skip = check_finite(step, r, err);
     if (skip < 0)
         return skip;
+    if (shard->step % CHECK_EVERY == 0) /* with the weights that the step has read, before they are replaced */
+        TRY(check_replicas(step, shard->step / CHECK_EVERY, PARTS, err));
     r->lr = optim_lr(rank->spec, shard->step);
     if (clip > 0 && clip / (r->norm + 1e-6) < 1)
         scale = clip / (r->norm + 1e-6);
@@ -381,8 +404,6 @@ static int boundary(struct step *step, const struct step_result *r, struct merr 
         if (r->tune[i])
             TRY(tune_again(step, i, err));
     TRY(save_due(step->save, r->saves, seconds, r->drain || end, err));
-    if (shard->step % CHECK_EVERY == 0)
-        TRY(optim_check_replicas(shard->optim, err));
     if (end || (eval > 0 && shard->step % eval == 0 && !r->drain))
         TRY(eval_run(&step->eval, err));
     if (r->drain && !end) {

@@ -2,6 +2,7 @@
 #ifndef MUSTER_WORKER_TRAIN_STEP_H
 #define MUSTER_WORKER_TRAIN_STEP_H
 
+#include "api/protocol/cause.h"
 #include "worker/engine/train/eval.h"
 #include "worker/engine/train/handover.h"
 #include "worker/engine/train/hold.h"
@@ -30,11 +31,15 @@ struct step {
     int skipped;                                  /* steps in a row, for want of finite gradients */
     bool refusal_told;                            /* that calls cannot be recorded */
     int fault_rank;                               /* a fault found together: the rank that is at fault, -1 */
+    enum exit_cause fault_cause;                  /* of that rank's end */
 };
 
 /* Before ranks meet; the pointers are the caller's to set. */
 int step_init(struct step *step, struct merr *err);
 void step_clear(struct step *step);
+
+/* All replicas have been given the same weights: else it ends as a step does that finds that they differ. */
+int step_check_start(struct step *step, struct merr *err);
 
 /* Train. Returns 0 at the end of training, 1 when drained. */
 int step_loop(struct step *step, struct merr *err);

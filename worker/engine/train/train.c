@@ -186,7 +186,7 @@ static int train_run(struct train *t, struct merr *err)
     TRY(build(t, err));
     TRY(wait_held(t, err));
     TRY(resume_state(rank, &t->shard, &t->handover, err));
-    TRY(optim_check_replicas(t->shard.optim, err));
+    TRY(step_check_start(&t->step, err));
     TRY(report_cut(rank->report, t->shard.step, err));
     TRY(source_begin(&t->source, t->shard.step, t->shard.stage[0], err));
     return step_loop(&t->step, err);
@@ -204,9 +204,9 @@ static void train_clear(struct train *t)
 
 static const char *class_of(enum exit_cause cause)
 {
-    return cause == EXIT_CAUSE_USER || cause == EXIT_CAUSE_NUMBERS ? "user"
-           : cause == EXIT_CAUSE_NODE                              ? "node"
-                                                                   : "system";
+    return cause == EXIT_CAUSE_USER || cause == EXIT_CAUSE_NUMBERS   ? "user"
+           : cause == EXIT_CAUSE_NODE || cause == EXIT_CAUSE_REPLICA ? "node"
+                                                                     : "system";
 }
 
 /* Whose fault an error is. */
@@ -229,9 +229,7 @@ static enum exit_cause cause_of(const struct train *t, int code)
     case ENAMETOOLONG:
         return EXIT_CAUSE_USER;
     case EDOM: /* found by all; one rank stands for it */
-        return t->step.fault_rank != t->rank.mesh->rank                  ? EXIT_CAUSE_ABORTED
-               : t->rank.spec->train.on_nonfinite == NONFINITE_ROLL_BACK ? EXIT_CAUSE_NUMBERS
-                                                                         : EXIT_CAUSE_USER;
+        return t->step.fault_rank != t->rank.mesh->rank ? EXIT_CAUSE_ABORTED : t->step.fault_cause;
     case ENOMEM:
     case EIO:
     case ENOSPC:

@@ -44,7 +44,7 @@ static void each_class_has_its_first_action_and_its_blame(void **state)
         {ACT_USER, ACT_ELSEWHERE, 0},    {ACT_CRASH, ACT_IN_PLACE, 10},    {ACT_STOPPED, ACT_IN_PLACE, 2},
         {ACT_LOST, ACT_ELSEWHERE, 30},   {ACT_DEVICE, ACT_ELSEWHERE, 30},  {ACT_NOT_ENTERED, ACT_IN_PLACE, 10},
         {ACT_DISORDER, ACT_IN_PLACE, 0}, {ACT_IN_CALL, ACT_ELSEWHERE, 60}, {ACT_PHASE, ACT_IN_PLACE, 2},
-        {ACT_NUMERIC, ACT_ROLL_BACK, 0},
+        {ACT_NUMERIC, ACT_ROLL_BACK, 0}, {ACT_REPLICA, ACT_ROLL_BACK, 60},
     };
 
     (void)state;
@@ -185,6 +185,21 @@ static void bad_numbers_roll_back_further_three_times(void **state)
     assert_int_equal(l.got.back, 1);
 }
 
+static void replicas_that_differ_roll_back_with_bad_numbers_and_are_no_fault_of_the_owner(void **state)
+{
+    struct life l = begin(ACT_NUMERIC);
+
+    (void)state;
+    for (int back = 1; back <= ACT_ROLL_BACKS; back++) {
+        l.next.step = 40 + back;
+        assert_int_equal(fail_again(&l, MINUTE), ACT_ROLL_BACK);
+        assert_int_equal(l.got.back, back);
+        l.next.class_ = ACT_REPLICA;
+    }
+    assert_int_equal(fail_again(&l, MINUTE), ACT_FAIL);
+    assert_string_equal(l.got.why, "the numbers are bad also from 3 checkpoints further back");
+}
+
 static void three_attempts_that_do_not_pass_their_checkpoint_are_the_last(void **state)
 {
     static const enum act_class counts[] = {ACT_DEVICE, ACT_STOPPED, ACT_PHASE, ACT_NOT_ENTERED};
@@ -264,6 +279,7 @@ int main(void)
         cmocka_unit_test(a_program_that_ends_twice_alike_at_one_step_fails_as_its_owners),
         cmocka_unit_test(operations_out_of_order_are_tried_once_more_and_then_told_to_the_owner),
         cmocka_unit_test(bad_numbers_roll_back_further_three_times),
+        cmocka_unit_test(replicas_that_differ_roll_back_with_bad_numbers_and_are_no_fault_of_the_owner),
         cmocka_unit_test(three_attempts_that_do_not_pass_their_checkpoint_are_the_last),
         cmocka_unit_test(attempts_that_others_ended_do_not_count_as_without_progress),
         cmocka_unit_test(nodes_that_are_lost_soon_after_the_start_are_lost_by_the_job),

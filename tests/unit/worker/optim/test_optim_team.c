@@ -1,8 +1,11 @@
-/* Two replicas whose wire changes its way between steps: they stay the same, and go on as if it had always been so. */
+/* Replicas whose wire changes its way between steps: they stay the same, and go on as if it had always been so.
+ * And ones that are not the same, which they find. */
 #include "tests/unit/test.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/hash.h"
 #include "tests/unit/worker/test_comm_team.inc"
@@ -49,7 +52,7 @@ static int open_replica(struct comm_world *w, struct replica *b)
     oc = (struct optim_cfg){.k = k,
                             .stream = b->s,
                             .params = &b->p,
-                            .leaves = 2,
+                            .leaves = comm_size(w),
                             .zero = 1,
                             .dp = wc.group,
                             .wire = b->wire,
@@ -57,7 +60,7 @@ static int open_replica(struct comm_world *w, struct replica *b)
                             .beta1 = 0.9,
                             .beta2 = 0.95,
                             .eps = 1e-8};
-    mesh_init(&oc.mesh, 1, 1, 2, 1, me);
+    mesh_init(&oc.mesh, 1, 1, comm_size(w), 1, me);
     GOOD(optim_new(&oc, &b->o, &err));
     return 0;
 }
@@ -105,6 +108,7 @@ static int changes_its_way(struct team *t, struct comm_world *w)
 {
     static const char *const ways[] = {"none", "sdp4bit", "sdp4bit", "none", "g8", "none"};
     struct replica b;
+    struct optim_odd odd;
     float first;
 
     (void)t;
@@ -115,7 +119,7 @@ static int changes_its_way(struct team *t, struct comm_world *w)
         GOOD(wire_use(b.wire, ways[i], &err));
         GOOD(optim_follow_wire(b.o, &err));
         NEED(steps(w, &b, STEPS) == 0 && same_everywhere(w, &b) == 0);
-        GOOD(optim_check_replicas(b.o, &err));
+        GOOD(optim_check_replicas(b.o, 0, 1, &odd, &err));
         NEED(optim_settled(b.o) == !wire_coded(b.wire));
     }
     GOOD(optim_settle(b.o, &err));
@@ -134,10 +138,95 @@ static void replicas_follow_a_wire_that_changes_its_way(void **state)
     team_run(2, TEAM_UCX, 0, changes_its_way, NULL);
 }
 
+static int differs(struct team *t, struct comm_world *w)
+{
+    int me = comm_rank(w), all = comm_size(w), culprit = all - 2;
+    char want[100];
+    struct optim_odd odd;
+    struct replica b;
+    struct merr why;
+
+    (void)t;
+    NEED(open_replica(w, &b) == 0 && steps(w, &b, 1) == 0);
+    GOOD(optim_check_replicas(b.o, 0, 1, &odd, &err));
+    if (me == culprit)
+        ((uint32_t *)b.w)[b.p.weight_n - 1] ^= 1;
+    NEED(optim_check_replicas(b.o, 0, 64, &odd, &why) == -EDOM);
+    NEED(odd.alone == (all > 2) && odd.rank == (all > 2 ? culprit : 0));
+    (void)snprintf(want, sizeof(want),
+                   all > 2 ? "the weights of rank %d are not those that the other %d replicas"
+                           : "the weights of ranks 0, 1 are not the same",
+                   culprit, all - 1);
+    NEED(strstr(why.text, want) != NULL);
+    if (me == culprit)
+        ((uint32_t *)b.w)[b.p.weight_n - 1] ^= 1;
+    GOOD(optim_check_replicas(b.o, 1, 64, &odd, &err));
+    close_replica(&b);
+    return 0;
+}
+
+static void a_replica_with_another_bit_is_named_by_all(void **state)
+{
+    (void)state;
+    team_run(2, TEAM_SHM, 0, differs, NULL);
+    team_run(3, TEAM_SHM, 0, differs, NULL);
+    team_run(4, TEAM_UCX, 0, differs, NULL);
+}
+
+static void who_is_odd_is_who_is_not_like_most(void **state)
+{
+    static const struct {
+        uint64_t hash[6];
+        int n, odd, ret[6];
+    } row[] = {
+        {{5, 5, 5}, 3, 0, {0}},
+        {{5, 6}, 2, 2, {0, 1}},
+        {{5, 5, 6}, 3, 1, {2}},
+        {{6, 5, 5}, 3, 1, {0}},
+        {{5, 6, 7}, 3, 3, {0, 1, 2}},
+        {{5, 5, 6, 6}, 4, 4, {0, 1, 2, 3}},
+        {{6, 7, 5, 5, 5}, 5, 2, {0, 1}},
+        {{6, 7, 5, 5, 8}, 5, 5, {0, 1, 2, 3, 4}},
+        {{5, 6, 5, 5, 5, 7}, 6, 2, {1, 5}},
+        {{0}, 1, 0, {0}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(row); i++) {
+        int got[6];
+
+        assert_int_equal(optim_odd_ones(row[i].hash, row[i].n, got), row[i].odd);
+        assert_memory_equal(got, row[i].ret, row[i].odd * sizeof(int));
+    }
+}
+
+static void each_weight_has_its_turn(void **state)
+{
+    static const size_t sizes[] = {1, 1000, 1 << 18, (1 << 18) + 1, 30000000, 1234567891};
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        size_t next = 0, begin, end;
+        uint64_t turn = 0;
+
+        do {
+            optim_part(sizes[i], turn++, 64, &begin, &end);
+            assert_int_equal(begin, next);
+            assert_true(end > begin && end <= sizes[i] && turn <= 64);
+            next = end;
+        } while (next < sizes[i]);
+        optim_part(sizes[i], turn, 64, &begin, &end);
+        assert_int_equal(begin, 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(replicas_follow_a_wire_that_changes_its_way),
+        cmocka_unit_test(a_replica_with_another_bit_is_named_by_all),
+        cmocka_unit_test(who_is_odd_is_who_is_not_like_most),
+        cmocka_unit_test(each_weight_has_its_turn),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
