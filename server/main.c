@@ -13,6 +13,7 @@
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -49,7 +50,7 @@ struct settings {
     int user_jobs, user_streams, agents;
     const char *audit_file;
     int audit_keep_s;
-    uint64_t keep_ended_bytes, user_bytes, audit_bytes, min_free, job_logs;
+    uint64_t keep_ended_bytes, user_bytes, audit_bytes, min_free, job_logs, all_logs;
     const char *advertise, *node_ca;
     int node_certificate_s;
     bool insecure, accept_loss, standby;
@@ -130,6 +131,8 @@ static const struct option_row rows[] = {
      OPTION_BYTES, .def = "512m", AT(min_free)},
     {"job-logs", 0, "BYTES", "of logs and metrics of one job that are kept, about", OPTION_BYTES, .def = "4g",
      AT(job_logs)},
+    {"all-logs", 0, "BYTES", "of logs of all jobs that are kept, about; default: half of the disk of --jobs-dir",
+     OPTION_BYTES, AT(all_logs)},
     {"keep-ended", 0, "N", "jobs that have ended and stay known, with logs and metrics", OPTION_INT, 1, 10000000,
      "100000", AT(keep_ended)},
     {"keep-ended-bytes", 0, "BYTES", "of specs, records and events of such jobs, in the store; of who has most first",
@@ -342,6 +345,13 @@ static int stand_by(const struct settings *o, struct server *s, const struct htt
     return r;
 }
 
+static int64_t half_of_disk(const char *folder)
+{
+    struct statvfs v;
+
+    return statvfs(folder, &v) < 0 ? 0 : (int64_t)(v.f_blocks / 2 * v.f_frsize);
+}
+
 static int start_core(const struct settings *o, struct server *s, struct merr *err)
 {
     char folder[4200];
@@ -375,6 +385,7 @@ static int start_core(const struct settings *o, struct server *s, struct merr *e
             &(struct spool_disk_cfg){.jobs = s->jobs_dir, .before = folder, .min_free = (int64_t)o->min_free},
             &s->spool, &cfg.spool, err);
     cfg.spool.job_bytes = (int64_t)o->job_logs;
+    cfg.spool.all_bytes = o->all_logs ? (int64_t)o->all_logs : half_of_disk(s->jobs_dir);
     if (r == 0)
         r = auth_start(s->state, agents_share(o), s->store, &s->auth, err);
     if (r == 0 && o->audit_file)

@@ -26,6 +26,7 @@ struct log_reader {
     bool many;      /* say whose line it is */
     bool raw;       /* what it prints goes to the terminal as it is */
     bool any;       /* something has been printed */
+    bool removed;   /* by the server, which keeps only so much */
     bool within;    /* the beginning of a line has been printed */
     int failed;     /* exit status with which the stream was left */
 };
@@ -253,6 +254,7 @@ static int print_logs(struct log_reader *l, bool follow)
     int r;
 
     TRY(get(l, NULL, 0, &answer));
+    l->removed = json_is_true(json_object_get(answer, "removed"));
     if (!follow && l->c->json)
         return print_document_new(l, answer);
     l->many = l->rank < 0 && (follow || json_array_size(json_object_get(answer, "logs")) > 1);
@@ -266,7 +268,7 @@ static int print_logs(struct log_reader *l, bool follow)
     return r;
 }
 
-/* Returns an exit status; *ret_any: there was output. */
+/* Returns an exit status; *ret_any: there was output, or it is said why there is none. */
 static int run(struct cli *c, const char *job, long long rank, bool follow, bool *ret_any)
 {
     struct log_reader l = {.c = c, .side = *c, .job = job, .rank = rank, .raw = cli_option(c, "raw")};
@@ -275,7 +277,10 @@ static int run(struct cli *c, const char *job, long long rank, bool follow, bool
     l.side.client = NULL;
     r = print_logs(&l, follow);
     client_free(l.side.client);
-    *ret_any = l.any;
+    if (r == 0 && l.removed && !c->json)
+        (void)fprintf(stderr, "the logs of job '%s' were removed: those of all jobs took more than the server keeps\n",
+                      job);
+    *ret_any = l.any || l.removed;
     return r;
 }
 

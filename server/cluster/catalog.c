@@ -145,6 +145,8 @@ static void count(struct catalog *c, const struct catalog_row *row, int sign)
     row->user->n_of[row->state] += (size_t)sign;
     row->project->n_of[row->state] += (size_t)sign;
     c->n_ended += ended ? (size_t)sign : 0;
+    row->user->ended_logs += !ended ? 0 : sign < 0 ? -row->logs : row->logs;
+    c->logs += sign < 0 ? -row->logs : row->logs;
 }
 
 int catalog_add(struct catalog *c, uint64_t id, const char *user, const char *project, enum job_state state,
@@ -221,6 +223,13 @@ void catalog_ship(struct catalog *c, struct catalog_row *row, uint64_t bytes)
     c->shipped += bytes;
 }
 
+void catalog_count_logs(struct catalog *c, struct catalog_row *row, uint64_t bytes)
+{
+    count(c, row, -1);
+    row->logs = bytes;
+    count(c, row, 1);
+}
+
 void catalog_resize(struct catalog *c, struct catalog_row *row, uint64_t bytes)
 {
     count(c, row, -1);
@@ -250,6 +259,20 @@ struct catalog_row *catalog_surplus(const struct catalog *c, bool by_bytes)
                 (!most || (by_bytes ? n->ended_bytes > most->ended_bytes : n->ended.n > most->ended.n)))
                 most = n;
     return most ? most->ended.v[most->ended.first] : NULL;
+}
+
+struct catalog_row *catalog_most_logs(const struct catalog *c)
+{
+    const struct catalog_name *most = NULL;
+
+    for (size_t b = 0; b < CATALOG_BUCKETS; b++)
+        for (const struct catalog_name *n = c->users[b]; n; n = n->next)
+            if (n->ended_logs > (most ? most->ended_logs : 0))
+                most = n;
+    for (size_t i = 0; most && i < most->ended.n; i++)
+        if (most->ended.v[most->ended.first + i]->logs > 0)
+            return most->ended.v[most->ended.first + i];
+    return NULL;
 }
 
 static void names_clear(struct catalog_name **all)

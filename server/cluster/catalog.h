@@ -25,7 +25,7 @@ struct catalog_name { /* of a user, or of a project */
     struct catalog_set active, ended;
     size_t n_of[JOB_STATES];
     uint64_t active_bytes, ended_bytes;
-    uint64_t shipped;
+    uint64_t shipped, ended_logs;
 };
 
 struct catalog_row {
@@ -33,6 +33,8 @@ struct catalog_row {
     struct catalog_name *user, *project;
     uint64_t bytes;   /* that are kept of it: its spec, its record, its events */
     uint64_t shipped; /* bytes of logs and metrics that were kept of it; not counted in bytes */
+    uint64_t logs;    /* bytes of logs that the spool has, when last counted, and */
+    uint64_t counted; /* shipped + 1 at that time; 0: they never were */
     enum job_state state;
     uint16_t late; /* notes that came after it had ended */
 };
@@ -44,7 +46,7 @@ struct catalog {
     struct catalog_set of_state[JOB_STATES];
     size_t n_ended;
     uint64_t active_bytes, ended_bytes;
-    uint64_t shipped;
+    uint64_t shipped, logs;
 };
 
 void catalog_clear(struct catalog *c); /* of a zeroed one, too */
@@ -62,12 +64,16 @@ const struct catalog_name *catalog_project(const struct catalog *c, const char *
 
 int catalog_move(struct catalog *c, struct catalog_row *row, enum job_state to); /* 0; -ENOMEM: it is as it was */
 void catalog_ship(struct catalog *c, struct catalog_row *row, uint64_t bytes);   /* so many more were kept */
+void catalog_count_logs(struct catalog *c, struct catalog_row *row, uint64_t bytes);
 void catalog_resize(struct catalog *c, struct catalog_row *row, uint64_t bytes);
 void catalog_drop(struct catalog *c, struct catalog_row *row);
 
 /* The oldest ended job of the user who keeps the most ended jobs, or the most bytes of such: so that nobody's many jobs
  * make others' be forgotten. NULL: none has ended. */
 struct catalog_row *catalog_surplus(const struct catalog *c, bool by_bytes);
+
+/* The oldest ended job that has logs, of the user whose ended jobs have the most bytes of them; NULL: none has. */
+struct catalog_row *catalog_most_logs(const struct catalog *c);
 
 /* --- searching --------------------------------------------------------------------------------------- */
 

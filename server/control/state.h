@@ -92,6 +92,12 @@ struct dispatch {                       /* of dispatch.c, plans.c and learn.c */
     uint64_t planned_sites;             /* the cluster's sites for which waiting jobs have been planned */
 };
 
+struct log_quota {   /* of log_quota.c */
+    int64_t next_us; /* monotonic */
+    uint64_t below;  /* jobs of lower numbers are looked at next */
+    bool counting;
+};
+
 struct core {
     struct core_cfg cfg;
     struct store *store;     /* borrowed */
@@ -116,6 +122,7 @@ struct core {
     struct enroll *enroll;
     struct secrets *secrets;
     struct looks *looks;
+    struct log_quota log_quota;
     uint64_t evidence;       /* number of the newest that was asked for (incidents.h) */
     size_t rendezvous_bytes; /* of all runs (rendezvous.h) */
 

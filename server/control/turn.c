@@ -16,6 +16,7 @@
 #include "server/control/files.h"
 #include "server/control/givers.h"
 #include "server/control/load.h"
+#include "server/control/log_quota.h"
 #include "server/control/looks.h"
 #include "server/control/polls.h"
 #include "server/control/quarantine.h"
@@ -212,6 +213,7 @@ static void tick(struct core *c)
         c->turn.renewed_us = now;
     }
     retire_jobs(c);
+    log_quota_tick(c);
     if (now - c->turn.speeds_kept_us > SPEEDS_US) {
         records_put_speeds(c);
         if (c->cfg.auth)

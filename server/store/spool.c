@@ -7,6 +7,7 @@
 
 #include "api/protocol/report.h"
 #include "server/cluster/job.h"
+#include "server/store/spool_logs.h"
 #include "server/store/spool_parts.h"
 
 int spool_make_job(const struct spool *s, uint64_t job, struct merr *err)
@@ -46,7 +47,8 @@ int spool_take_piece(const struct spool *s, const json_t *piece, bool log, json_
         spool_log_name(p.rank, (int)p.generation, name);
     else
         spool_metrics_name((int)p.generation, name);
-    if (s->ops->known(s->self, job)) /* one that is not known any more is acknowledged all the same */
+    /* One that is not known any more, or whose logs were removed, is acknowledged all the same. */
+    if (s->ops->known(s->self, job) && !(log && spool_logs_removed(s, job)))
         at = spool_append_most(s, job, name, (int64_t)p.max_mib * (1 << 20) / SPOOL_PART, p.offset, p.text, len,
                                &is_new);
     if (at < 0)

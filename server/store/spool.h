@@ -52,6 +52,9 @@ struct spool_ops {
     int64_t (*append)(void *self, uint64_t job, const char *name, int64_t offset, const char *text, size_t len,
                       bool *ret_new);
 
+    /* Make an empty file, whatever room is to be left. 0, also where it is there; or a negative errno. */
+    int (*mark)(void *self, uint64_t job, const char *name);
+
     /* Read up to n bytes at an offset. Returns how many, 0 at the end, with the file's length; or a negative errno. */
     ssize_t (*read)(void *self, uint64_t job, const char *name, int64_t offset, char *to, size_t n,
                     int64_t *ret_length);
@@ -61,6 +64,7 @@ struct spool {
     const struct spool_ops *ops;
     void *self;        /* borrowed from who opened it */
     int64_t job_bytes; /* of one job that are kept, about; 0: no limit */
+    int64_t all_bytes; /* of all jobs' logs that are kept, about; 0: no limit */
 };
 
 /* Make the place of a job's files, without which nothing is kept of it, and the folder of its own, where its ranks keep

@@ -171,6 +171,16 @@ static int64_t append(void *self, uint64_t job, const char *name, int64_t offset
     return offset + (int64_t)len;
 }
 
+static int mark(void *self, uint64_t job, const char *name)
+{
+    char path[PATH_BYTES];
+
+    path_of(self, job, name, path);
+    IO_CLOSE_AUTO int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+
+    return fd < 0 || fsync(fd) < 0 ? -errno : 0;
+}
+
 static ssize_t read_at(void *self, uint64_t job, const char *name, int64_t offset, char *to, size_t n,
                        int64_t *ret_length)
 {
@@ -210,6 +220,7 @@ int spool_disk_open(const struct spool_disk_cfg *cfg, struct spool_disk **ret, s
         .known = known,
         .list = list,
         .append = append,
+        .mark = mark,
         .read = read_at,
     };
     struct spool_disk *d = calloc(1, sizeof(*d));

@@ -113,25 +113,39 @@ static int list(void *self, uint64_t job, spool_name_fn *fn, void *arg)
     return place ? 0 : -ENOENT;
 }
 
+/* A file of a place, made when missing; NULL: no memory. */
+static struct file *file_get(struct place *place, const char *name)
+{
+    struct file **at = file_at(place, name);
+
+    if (!*at && (*at = calloc(1, sizeof(**at)))) {
+        (void)snprintf((*at)->name, SPOOL_NAME_MAX, "%s", name);
+        buf_init(&(*at)->text, (size_t)SPOOL_FILE_MAX * 2);
+    }
+    return *at;
+}
+
+static int mark(void *self, uint64_t job, const char *name)
+{
+    struct place *place = *place_at(self, job);
+
+    return !place ? -ENOENT : file_get(place, name) ? 0 : -ENOMEM;
+}
+
 static int64_t append(void *self, uint64_t job, const char *name, int64_t offset, const char *text, size_t len,
                       bool *ret_new)
 {
     struct spool_memory *m = self;
     struct place *place = *place_at(m, job);
-    struct file **at = place ? file_at(place, name) : NULL, *f;
+    struct file *f;
     size_t kept = 0;
     int r;
 
-    if (!at)
+    if (!place)
         return -ENOENT;
-    if (!*at) {
-        *at = calloc(1, sizeof(**at));
-        if (!*at)
-            return -ENOMEM;
-        (void)snprintf((*at)->name, SPOOL_NAME_MAX, "%s", name);
-        buf_init(&(*at)->text, (size_t)SPOOL_FILE_MAX * 2);
-    }
-    f = *at;
+    f = file_get(place, name);
+    if (!f)
+        return -ENOMEM;
     if (f->text.len >= SPOOL_FILE_MAX)
         return offset + (int64_t)len;
     if ((int64_t)f->text.len != offset)
@@ -176,6 +190,7 @@ struct spool_memory *spool_memory_new(struct spool *ret_spool)
         .known = known,
         .list = list,
         .append = append,
+        .mark = mark,
         .read = read_at,
     };
     struct spool_memory *m = calloc(1, sizeof(*m));

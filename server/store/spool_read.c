@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
+#include "server/store/spool_logs.h"
 #include "server/store/spool_parts.h"
 
 #define RANKS_SHOWN 64 /* ranks in one answer of logs */
@@ -118,7 +119,7 @@ json_t *spool_read_logs(const struct spool *s, uint64_t job, int rank, int gener
         (void)json_array_append_new(logs, log);
     }
     free(scratch);
-    return json_pack("{s:o, s:o}", "lines", lines, "logs", logs);
+    return json_pack("{s:o, s:o, s:b}", "lines", lines, "logs", logs, "removed", spool_logs_removed(s, job));
 }
 
 /* --- metrics ----------------------------------------------------------------------------------------- */

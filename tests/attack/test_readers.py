@@ -117,6 +117,36 @@ def test_logs_that_fill_a_disk_restart_no_job_and_come_when_there_is_room(tmp_pa
     assert not cluster.leftovers()
 
 
+def test_one_users_chatty_jobs_lose_old_logs_and_anothers_stay(tmp_path):
+    """The disk is small for real; the limit in all comes with a restart, so that the first look is at once."""
+    with small_disk(str(tmp_path / "jobs"), 16 * MIB), \
+            Cluster(str(tmp_path), slots=2, server_args=["--min-free", "1m"]) as cluster:
+        token = cluster.api("POST", "/v1/tokens", {"user": "bob", "role": "user"})["token"]
+        quiet = cluster.request("POST", "/v1/jobs", specs.command("echo quiet"), token=token)[1]["id"]
+        chatty = [cluster.submit(specs.command("yes 'all work and no play' | head -c 2000000"))["id"] for _ in range(3)]
+
+        def logs(job):
+            return cluster.api("GET", f"/v1/jobs/{job}/logs?tail=1")
+
+        for job in (quiet, *chatty):
+            cluster.wait(job, "succeeded")
+            wait_for("all of the log", lambda job=job: logs(job)["complete"])
+        cluster.stop_server()
+        cluster.server_args = ["--min-free", "1m", "--all-logs", "3m"]
+        cluster.start_server()
+        wait_for("two of three to lose their logs", lambda: [logs(job)["removed"] for job in chatty]
+                 == [True, True, False])
+        assert logs(quiet)["lines"] == ["quiet"] and not logs(quiet)["removed"]
+        assert logs(chatty[2])["logs"][0]["size"] >= 2000000 and logs(chatty[0])["logs"] == []
+        assert os.listdir(f"{cluster.jobs_dir}/.spool/{chatty[0]}") == ["logs-removed"]
+        told = cluster.muster("logs", chatty[0])
+        assert told.returncode == 0 and "were removed" in told.stderr
+        assert "logs-removed" in [e["cause"]["code"] for e in cluster.events(chatty[0]) if e.get("cause")]
+        again = cluster.submit(specs.command("echo again"))["id"]  # and the server goes on
+        cluster.wait(again, "succeeded")
+        wait_for("its log", lambda: logs(again)["lines"] == ["again"])
+
+
 def test_a_server_that_takes_over_elsewhere_finds_logs_and_metrics(tmp_path):
     """Another machine: it shares Redis and --jobs-dir with the first, and nothing of its state."""
     redis = subprocess.Popen(["redis-server", "--port", "0", "--unixsocket", str(tmp_path / "r.sock"), "--dir",

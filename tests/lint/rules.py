@@ -66,7 +66,7 @@ LAYERS = {"worker/engine/comm": [
      "records", "rendezvous", "retire", "rights", "round", "secrets", "storing"],
     ["change", "learn", "timeline"],
     ["care", "enroll", "givers", "wall"], ["runs", "view"],
-    ["contact", "deltas", "dispatch", "hangs", "lags", "load", "looks", "saves"],
+    ["contact", "deltas", "dispatch", "hangs", "lags", "load", "log_quota", "looks", "saves"],
     ["bulk", "jobs", "listing", "nodes", "polls", "projects", "reports", "salvage", "tokens"], ["agents"], ["turn"],
     ["routes"],
 ], "worker/engine/train": [

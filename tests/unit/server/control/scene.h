@@ -152,6 +152,8 @@ static inline void scene_wait(struct scene *s, int seconds)
 
 /* --- calls ------------------------------------------------------------------------------------------- */
 
+static const char *scene_user = "ann";
+
 /* A request of an admin; the test holds one reference, the call the other. */
 static inline struct http_req *scene_request(const char *a, const char *b, const char *c)
 {
@@ -164,7 +166,8 @@ static inline struct http_req *scene_request(const char *a, const char *b, const
     r->params[0] = a;
     r->params[1] = b;
     r->params[2] = c;
-    r->identity = (struct http_identity){.role = ROLE_ADMIN, .user = "ann", .token = "t1"};
+    r->identity = (struct http_identity){.role = ROLE_ADMIN, .token = "t1"};
+    (void)snprintf(r->identity.user, sizeof(r->identity.user), "%s", scene_user);
     r->uri = strdup("/");
     return r;
 }
