@@ -235,13 +235,15 @@ static int compare_few(struct lag *l, const struct window *w)
 }
 
 /* More processor time than the others need counts where the time that it computes is longer, too: the times of one
- * step vary with what else the host does, and the rank may have used it while it waited. */
-static void settle(struct lag *l, uint32_t rank)
+ * step vary with what else the host does, and the rank may have used it while it waited. Of few ranks a longer time
+ * counts only where more processor time explains it, or the lack of it: on a busy host some of both comes by chance. */
+static void settle(struct lag *l, uint32_t rank, bool few)
 {
     float busy = l->more[LAG_BUSY][rank], cpu = l->more[LAG_CPU][rank];
+    bool explained = isnan(cpu) || l->hit[LAG_CPU][rank] || cpu < busy / 2;
 
     l->excess[rank] = 0;
-    if (l->hit[LAG_BUSY][rank])
+    if (l->hit[LAG_BUSY][rank] && (!few || explained))
         l->excess[rank] = busy;
     else if (l->hit[LAG_CPU][rank] && busy > cpu / 4)
         l->excess[rank] = cpu;
@@ -264,11 +266,11 @@ void lag_compare(struct lag *l, struct window *w)
         const uint32_t *rank = l->by_role + l->role_at[k];
         size_t n = l->role_at[k + 1] - l->role_at[k];
 
-        if (n < FEW)
-            continue;
-        find_medians(l, w, rank, n);
-        hit_many(l, w, rank, n);
+        if (n >= FEW) {
+            find_medians(l, w, rank, n);
+            hit_many(l, w, rank, n);
+        }
+        for (size_t i = 0; i < n; i++)
+            settle(l, rank[i], n < FEW);
     }
-    for (uint32_t i = 0; i < l->n; i++)
-        settle(l, i);
 }
