@@ -153,7 +153,7 @@ def test_every_test_that_the_fault_catalogue_names_is_there():
     for _, row in rows:
         last = None
         for name in re.findall(r"`([^`]+)`", row):
-            file, _, test = name.partition("::")
+            file, _, test = name.partition("[")[0].partition("::")
             if file.endswith((".c", ".py")):
                 last = [text for path, text in sources.items() if path.endswith("/" + file.split("/")[-1])]
                 assert last, name
