@@ -15,8 +15,9 @@
 #include "worker/engine/data/data.h"
 #include "worker/engine/optim/optim.h"
 
-enum { NONE, SKIP, SWAP, SIZE, SPIN, LOCK, DATA, LINK, NUMBER, FLIP, KINDS };
-static const char *const kinds[KINDS] = {"", "skip", "swap", "size", "spin", "lock", "data", "link", "nan", "flip"};
+enum { NONE, SKIP, SWAP, SIZE, SPIN, LOCK, DATA, LINK, NUMBER, JUMP, FLIP, KINDS };
+static const char *const kinds[KINDS] = {"",     "skip", "swap", "size", "spin", "lock",
+                                         "data", "link", "nan",  "jump", "flip"};
 
 /* The function as it is, and what is called in its place. */
 #define WRAPPED(type, name, ...)                                                                                       \
@@ -156,9 +157,9 @@ WRAPPED(int, optim_squares, struct optim *o, double *sums, struct merr *err)
 {
     int r = __real_optim_squares(o, sums, err);
 
-    if (r == 0 && fault == NUMBER) {
+    if (r == 0 && (fault == NUMBER || fault == JUMP)) {
+        sums[0] = fault == JUMP ? sums[0] + 1e6 : NAN;
         fault = NONE;
-        sums[0] = NAN;
     }
     return r;
 }

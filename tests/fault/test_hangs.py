@@ -207,6 +207,24 @@ def test_a_number_that_is_none_has_the_job_go_on_from_a_checkpoint_further_back_
     cluster.wait(job, "cancelled")
 
 
+def test_a_gradient_that_jumps_is_told_once_and_ends_nothing(faulty):
+    cluster, ask = faulty
+    job = cluster.submit(specs.train(cluster.corpus, steps=100000, devices=4, tp=2))["id"]
+
+    def told():
+        return [e for e in cluster.events(job) if e["type"] == "note" and e["cause"]["code"] == "numbers"]
+    wait_for("a level", lambda: step_of(cluster, job) > 50)
+    ask("jump", random.Random(SEED).randrange(4))
+    found = wait_for("the jump", told)[0]
+    print(found["cause"]["text"])
+    assert (found["data"]["class"], found["data"]["of"]) == ("jump", "gradient norm")
+    assert found["data"]["value"] >= 1000 > 5 * found["data"]["level"], found
+    wait_for("steps after it", lambda: step_of(cluster, job) > found["data"]["step"] + 60)
+    assert len(told()) == 1 and cluster.job(job)["generation"] == 1
+    cluster.api("POST", f"/v1/jobs/{job}/cancel")
+    cluster.wait(job, "cancelled")
+
+
 @pytest.mark.parametrize("tp", [2, 1])
 def test_a_replica_whose_weights_differ_by_a_bit_is_named_and_the_job_goes_on_from_before(faulty, tp):
     cluster, ask = faulty

@@ -14,7 +14,7 @@ FLOORS = {
     "api/program": [],
     "api/cli": ["base", "api", "checkpoint", "scheduler"],
     "api": ["base", "scheduler/plan", "scheduler/diagnose"],
-    "worker": ["base", "compress", "scheduler/sequence", "scheduler/plan", "checkpoint", "api"],
+    "worker": ["base", "compress", "scheduler/sequence", "scheduler/plan", "scheduler/diagnose", "checkpoint", "api"],
     "server": ["base", "scheduler", "api"],
 }
 # Room -> rooms of the same folder it may include from.

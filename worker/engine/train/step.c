@@ -364,6 +364,33 @@ static int report(struct step *step, const struct step_result *r, struct merr *e
     return rank->mesh->rank == 0 ? report_metrics(rank->report, &s, err) : 0;
 }
 
+/* A loss or gradient norm far above what it was of late ends nothing, and is told once. */
+static int tell_jumps(struct step *step, const struct step_result *r, struct merr *err)
+{
+    static const char *const names[] = {"loss", "gradient norm"};
+    const double now[] = {r->loss, r->norm};
+    const struct rank *rank = step->rank;
+    uint64_t number = step->shard->step - 1;
+    char text[160];
+    double level;
+
+    if (rank->mesh->rank != 0 || number < (uint64_t)rank->spec->train.optimizer.warmup)
+        return 0;
+    for (int i = 0; i < 2; i++) {
+        if (!jump_take(&step->jump[i], now[i], &level))
+            continue;
+        (void)snprintf(text, sizeof(text), "step %llu: the %s is %.4g, %.1f times what it was of late (%.4g)",
+                       (unsigned long long)number, names[i], now[i], now[i] / level, level);
+        log_warn("%s", text);
+        TRY(report_event_take(rank->report,
+                              json_pack("{s:s, s:s, s:s, s:I, s:f, s:f, s:s}", "type", "numbers", "class", "jump", "of",
+                                        names[i], "step", (json_int_t)number, "value", now[i], "level", level,
+                                        "message", text),
+                              err));
+    }
+    return 0;
+}
+
 /* The link of a kind of groups is not what it was: decide again how they travel. */
 static int tune_again(struct step *step, int kind, struct merr *err)
 {
@@ -502,6 +529,7 @@ static int all_steps(struct step *step, struct merr *err)
         TRY(take_step(step, &r, err));
         tell_refusal(step);
         TRY(report(step, &r, err));
+        TRY(tell_jumps(step, &r, err));
         TRY(save_open(step->save, err));
         drained = boundary(step, &r, err);
         if (drained != 0)

@@ -3,6 +3,7 @@
 #define MUSTER_WORKER_TRAIN_STEP_H
 
 #include "api/protocol/cause.h"
+#include "scheduler/diagnose/jump.h"
 #include "worker/engine/train/eval.h"
 #include "worker/engine/train/handover.h"
 #include "worker/engine/train/hold.h"
@@ -30,6 +31,7 @@ struct step {
     uint64_t bytes_before[BYTES], context_before; /* sent before this step; the last of cp */
     int skipped;                                  /* steps in a row, for want of finite gradients */
     bool refusal_told;                            /* that calls cannot be recorded */
+    struct jump jump[2];                          /* of rank 0: of the loss, of the gradient norm */
     int fault_rank;                               /* a fault found together: the rank that is at fault, -1 */
     enum exit_cause fault_cause;                  /* of that rank's end */
 };
