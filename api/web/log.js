@@ -113,7 +113,8 @@ export function logPanel(id, signal) {
             past.logs.forEach((p) => reached.set(`${p.generation}:${p.rank}`, p.next_offset));
             (many ? byTime(past.logs) : past.logs).forEach((p) => p.text && put(p));
             if (!box.children.length)
-                text(note, job && isEnded(job) ? 'It wrote nothing.' : 'Nothing written yet.');
+                text(note, past.removed ? 'Its logs were removed: those of all jobs took more than the server keeps.'
+                    : job && isEnded(job) ? 'It wrote nothing.' : 'Nothing written yet.');
             if (job && isEnded(job))
                 return;
             const next = (p) => { turn = turn.then(() => mine.aborted || fresh(p)).catch(failed); };

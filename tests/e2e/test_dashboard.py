@@ -220,6 +220,16 @@ LATE_STREAMS = """
 """
 
 
+def test_a_job_whose_logs_the_server_removed_says_so(page, cluster):
+    page.open(f"/#token={cluster.token()}")
+    page.says("Live")
+    job = cluster.submit(specs.command("true", name="removed"))["id"]
+    cluster.wait(job, "succeeded")
+    open(f"{cluster.jobs_dir}/.spool/{job}/logs-removed", "w", encoding="ascii").close()  # as the server marks it
+    page.open(f"/#/jobs/{job}")
+    page.says("Its logs were removed")
+
+
 def test_a_log_has_no_gap_where_it_grew_before_its_stream_began(page, cluster):
     page.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": LATE_STREAMS})
     page.open(f"/#token={cluster.token()}")

@@ -128,6 +128,19 @@ static void removed_logs_are_told_take_in_no_more_and_leave_the_metrics(void **s
     assert_true(noted);
 }
 
+static void a_removal_that_was_interrupted_is_finished_by_the_next_server(void **state)
+{
+    struct scene *s = *state;
+    uint64_t job;
+
+    limit(s, 30000);
+    job = ended(s, "ann", 20000);
+    assert_int_equal(s->cfg.spool.ops->mark(s->cfg.spool.self, job, "logs-removed"), 0); /* and there it ended */
+    limit(s, 10000);
+    scene_wait(s, 11);
+    assert_int_equal(spool_logs_bytes(&s->cfg.spool, job), 0);
+}
+
 static void each_of_more_jobs_than_are_looked_at_in_a_tick_is_counted(void **state)
 {
     struct scene *s = *state;
@@ -155,6 +168,7 @@ int main(void)
         TEST(the_oldest_ended_jobs_of_who_has_most_lose_their_logs),
         TEST(logs_of_jobs_that_run_stay_until_these_end),
         TEST(removed_logs_are_told_take_in_no_more_and_leave_the_metrics),
+        TEST(a_removal_that_was_interrupted_is_finished_by_the_next_server),
         TEST(each_of_more_jobs_than_are_looked_at_in_a_tick_is_counted),
     };
 

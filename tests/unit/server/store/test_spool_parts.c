@@ -11,6 +11,7 @@
 #include "base/io.h"
 #include "server/store/spool_disk.h"
 #include "server/store/spool_memory.h"
+#include "server/store/spool_logs.h"
 #include "server/store/spool_parts.h"
 #include "server/store/spool_read.h"
 
@@ -288,6 +289,41 @@ static void on_a_disk_that_is_nearly_full_nothing_is_appended(void **state)
     assert_int_equal(spool_append(&s->spool, 1, LOG, 0, "one\n", 4, &is_new), 4); /* there is room again */
 }
 
+static void logs_are_removed_from_a_disk_that_is_nearly_full(void **state)
+{
+    struct scene *s = *state;
+    struct spool_disk_cfg cfg = {.jobs = s->jobs, .min_free = INT64_MAX / 2};
+    struct spool_disk *disk;
+    struct spool full;
+    bool is_new = false;
+
+    assert_int_equal(spool_append(&s->spool, 1, LOG, 0, "one\n", 4, &is_new), 4);
+    assert_int_equal(spool_disk_open(&cfg, &disk, &full, NULL), 0);
+    assert_int_equal(spool_remove_logs(&full, 1), 0);
+    assert_true(spool_logs_removed(&full, 1));
+    assert_int_equal(spool_logs_bytes(&full, 1), 0);
+    spool_disk_close(disk);
+}
+
+static void all_parts_of_all_logs_of_a_job_are_removed_and_of_no_other(void **state)
+{
+    struct scene *s = *state;
+    bool is_new = false;
+
+    assert_int_equal(spool_make_job(&s->spool, 2, NULL), 0);
+    fill(s, SPOOL_PART + 10);
+    assert_int_equal(spool_append(&s->spool, 1, "rank-00007.g3.log", 0, "one\n", 4, &is_new), 4);
+    assert_int_equal(spool_append(&s->spool, 1, "metrics.g1.jsonl", 0, "{}\n", 3, &is_new), 3);
+    assert_int_equal(spool_append(&s->spool, 2, LOG, 0, "one\n", 4, &is_new), 4);
+    assert_int_equal(spool_logs_bytes(&s->spool, 1), SPOOL_PART + 14);
+    assert_int_equal(spool_remove_logs(&s->spool, 1), 0);
+    assert_int_equal(spool_remove_logs(&s->spool, 1), 0); /* and again */
+    assert_int_equal(spool_logs_bytes(&s->spool, 1), 0);
+    assert_true(spool_logs_removed(&s->spool, 1));
+    assert_int_equal(spool_logs_bytes(&s->spool, 2), 4);
+    assert_false(spool_logs_removed(&s->spool, 2));
+}
+
 static void what_an_older_server_kept_is_found(void **state)
 {
     struct scene *s = *state;
@@ -327,12 +363,14 @@ static void a_file_that_is_none_is_not_written_to(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        BOTH(all_parts_of_all_logs_of_a_job_are_removed_and_of_no_other),
         BOTH(of_a_log_of_100_mib_the_first_16_and_the_newest_48_are_kept),
         MEMORY(a_log_may_have_another_limit),
         MEMORY(pieces_that_come_again_are_told_where_to_go_on),
         BOTH(a_job_keeps_no_more_than_its_quota_and_the_oldest_attempts_go_first),
         MEMORY(a_log_above_the_quota_keeps_its_beginning_and_its_end),
         cmocka_unit_test_setup_teardown(on_a_disk_that_is_nearly_full_nothing_is_appended, on_disk, leave),
+        cmocka_unit_test_setup_teardown(logs_are_removed_from_a_disk_that_is_nearly_full, on_disk, leave),
         cmocka_unit_test_setup_teardown(what_an_older_server_kept_is_found, on_disk, leave),
         cmocka_unit_test_setup_teardown(a_file_that_is_none_is_not_written_to, on_disk, leave),
         BOTH(a_generation_goes_with_all_its_parts),
