@@ -22,6 +22,7 @@ struct rank_exit {
     int status; /* of its program; 128 + signal when a signal ended it; -1: it has none */
     int signal; /* 0: none */
     enum exit_cause cause;
+    int lost;               /* 1 + the rank that it lost, for which it gave up; 0: none */
     int64_t at_ms;          /* wall time; 0: not told */
     char why[EXIT_WHY_MAX]; /* for people, where the numbers do not say it; "": they do */
 };
@@ -48,6 +49,13 @@ struct rank_exit {
          .flags = WIRE_OMIT | WIRE_CUT,                                                                                \
          WIRE_AT(s, member why),                                                                                       \
          .what = "for people, where the numbers do not say it"},                                                       \
+        {.name = "lost",                                                                                               \
+         .kind = WIRE_INT,                                                                                             \
+         .flags = WIRE_OMIT,                                                                                           \
+         WIRE_AT(s, member lost),                                                                                      \
+         .min = 0,                                                                                                     \
+         .max = INT32_MAX,                                                                                             \
+         .what = "1 + the rank that was gone, for which it gave up; 0: none"},                                         \
     {                                                                                                                  \
         .name = "cause", .kind = WIRE_ENUM, .flags = WIRE_OMIT, WIRE_AT(s, member cause), .names = exit_cause_names,   \
         .n_names = EXIT_CAUSES, .what = "whose doing the end is (below); left out by protocol 1"                       \

@@ -128,12 +128,44 @@ void runs_tell_roots(struct core *c, const struct entry *e, bool known, const ch
         json_decref(roots);
 }
 
-/* None of the ranks says that it failed first: the first that can say why it ended stands for all. */
+/* The ranks that most others have lost, up to three. Returns how many others; 0: nobody has lost one. */
+static size_t lost_by_most(const struct entry *e, size_t ret[3], size_t *ret_n)
+{
+    size_t n = e->job.n_places, most = 0, *by = calloc(n + 1, sizeof(*by));
+
+    *ret_n = 0;
+    for (size_t i = 0; by && i < n; i++) {
+        size_t lost = (size_t)e->run.ranks[i].exit.lost;
+
+        if (lost > 0 && lost <= n && lost != i + 1 && ++by[lost - 1] > most)
+            most = by[lost - 1];
+    }
+    for (size_t i = 0; by && i < n && most > 0 && *ret_n < 3; i++)
+        if (by[i] == most)
+            ret[(*ret_n)++] = i;
+    free(by);
+    return most;
+}
+
+/* None of the ranks failed of itself: the one that most others lost did, or one of two that were lost by as many.
+ * Where that tells nothing, the first rank that can say why it ended stands for all. */
 static void fault_of_nobody(struct core *c, struct entry *e, const char *actor)
 {
     const char *why = "its ranks gave up and none told why";
-    size_t rank = 0;
+    size_t rank = 0, lost[3], n_lost, by = lost_by_most(e, lost, &n_lost);
+    char text[EXIT_WHY_MAX];
 
+    if (n_lost == 1 || n_lost == 2) {
+        (void)snprintf(text, sizeof(text), "no rank failed of itself, and %zu of %zu others lost %s", by,
+                       e->job.n_places - 1, n_lost == 1 ? "this one" : "each of these two");
+        if (n_lost == 2)
+            (void)snprintf(text + strlen(text), sizeof(text) - strlen(text), ": it and rank %zu on %.64s", lost[1],
+                           e->job.places[lost[1]].node);
+        runs_fault(c, e, (int)lost[0], ACT_CRASH, text, NULL, actor);
+        if (n_lost == 2)
+            care_blame(c, e, e->job.places[lost[1]].node, ACT_CRASH, 1, text);
+        return;
+    }
     for (size_t i = e->job.n_places; i-- > 0;)
         if (e->run.ranks[i].exit.why[0])
             why = e->run.ranks[rank = i].exit.why;

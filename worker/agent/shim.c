@@ -400,6 +400,7 @@ static void judge(struct shim *s)
         utf8_copy(s->exit.why, sizeof(s->exit.why), failed.why);
     } else if (s->flight) {
         s->seen.told = flight_read_cause(s->flight);
+        s->exit.lost = flight_read_lost(s->flight);
     }
     (void)snprintf(path, sizeof(path), "%s/" EXIT_FINISHED, s->folder);
     s->seen.finished = lstat(path, &st) == 0 && S_ISREG(st.st_mode);

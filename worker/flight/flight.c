@@ -386,3 +386,8 @@ void flight_cause_set(struct flight *f, enum exit_cause cause)
 {
     atomic_store(&f->page->cause, (uint32_t)cause);
 }
+
+void flight_lost_set(struct flight *f, int rank)
+{
+    atomic_store(&f->page->lost, (uint32_t)rank + 1);
+}

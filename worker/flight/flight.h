@@ -110,6 +110,7 @@ void flight_allow(struct flight *f, int64_t us);
 /* Ranks of the same role make the same ordered operations in each step; 0: no other rank does. */
 void flight_role_set(struct flight *f, uint32_t role);
 void flight_cause_set(struct flight *f, enum exit_cause cause); /* why it is about to end; also by who starts it */
+void flight_lost_set(struct flight *f, int rank);               /* which rank is gone, so that it cannot go on */
 void flight_enter(struct flight *f, const struct flight_call *call);
 void flight_leave(struct flight *f);
 /* How long the rank has been in operations of each kind of groups since it was asked last, microseconds. */

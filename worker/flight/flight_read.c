@@ -19,6 +19,15 @@ enum exit_cause flight_read_cause(const struct flight *f)
     return cause < EXIT_CAUSES ? (enum exit_cause)cause : EXIT_CAUSE_UNTOLD;
 }
 
+int flight_read_lost(const struct flight *f)
+{
+    uint32_t lost;
+
+    FLIGHT_LOOK_HEAD(f);
+    lost = atomic_load(&f->page->lost);
+    return lost <= INT32_MAX ? (int)lost : 0;
+}
+
 enum flight_phase flight_read_phase(const struct flight *f, int64_t *ret_since_us)
 {
     uint64_t word;

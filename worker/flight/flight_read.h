@@ -51,6 +51,7 @@ struct flight_order_of {
 
 uint64_t flight_read_step(const struct flight *f);
 enum exit_cause flight_read_cause(const struct flight *f); /* EXIT_CAUSE_UNTOLD: nobody has said */
+int flight_read_lost(const struct flight *f);              /* 1 + the rank that it lost; 0: none */
 enum flight_phase flight_read_phase(const struct flight *f, int64_t *ret_since_us);
 const char *flight_read_phase_name(enum flight_phase phase);
 

@@ -133,6 +133,13 @@ static int told_to_give_up(struct wait *w, int rank)
     return failure_keep(&w->failure, -ECANCELED, "told to give up while waiting for rank %d", rank);
 }
 
+/* Without a word: of one that has left with one, the fault is elsewhere. */
+static int peer_gone(struct wait *w, int rank)
+{
+    flight_lost_set(w->flight, rank);
+    return failure_keep(&w->failure, -ECONNRESET, "rank %d is gone", rank);
+}
+
 /* What ends a wait besides its own success. Frames that came before the peer went are in already. */
 static int look_around(struct wait *w, const bool *done, int rank, const char *group, int64_t deadline_us)
 {
@@ -144,7 +151,7 @@ static int look_around(struct wait *w, const bool *done, int rank, const char *g
     if (*done || w->failure.code)
         return w->failure.code;
     if (gone >= 0)
-        return failure_keep(&w->failure, -ECONNRESET, "rank %d is gone", gone);
+        return peer_gone(w, gone);
     if (w->peer[rank].left && !unheard(w)) /* a GPU may be about to be done */
         return failure_keep(&w->failure, -ECONNRESET, "rank %d left while rank %d waits for it in '%s'", rank, w->rank,
                             group);
@@ -229,7 +236,7 @@ int wait_watch(struct wait *w, struct wait_vigil *v, const struct wait_members *
 
         v->looked_us = now;
         if (gone >= 0)
-            return failure_keep(&w->failure, -ECONNRESET, "rank %d is gone", gone);
+            return peer_gone(w, gone);
         TRY(look_for_leavers(w, v, of, now, what));
     }
     if (now >= v->deadline_us)

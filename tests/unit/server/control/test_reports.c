@@ -395,11 +395,72 @@ static void of_ranks_that_end_together_the_first_of_itself_is_to_blame(void **st
     assert_int_equal(e->job.restarts_system + e->job.restarts_user, 1);
 }
 
+/* Four ranks of which each gave up; lost: 1 + the rank that each lost. Returns the job's outcome. */
+static const json_t *all_gave_up(struct scene *s, const int lost[4])
+{
+    json_t *ranks = json_array(), *run;
+    struct entry *e;
+    uint64_t job;
+
+    assert_int_equal(scene_register(s, "n1", "a", 4), 200);
+    job = scene_submit(s, "devices: {min: 4, max: 4}\ncommand: {argv: [x]}\nretry: {max: 3, user: 3}\n");
+    scene_report_all(s, job, "running", 0);
+    for (int i = 0; i < 4; i++) {
+        json_t *rank = ended_json(i, "aborted", 0, 10 + i);
+
+        (void)json_object_set_new(rank, "lost", json_integer(lost[i]));
+        (void)json_array_append_new(ranks, rank);
+    }
+    e = scene_entry(s, job);
+    run = scene_run_of(e, e->job.generation, "n1", "running", 0);
+    (void)json_object_set_new(run, "ranks", ranks);
+    assert_int_equal(scene_report(s, "n1", json_pack("[o]", run), NULL).status, 200);
+    return scene_entry(s, job)->job.outcome;
+}
+
+static void where_all_gave_up_the_rank_that_most_lost_is_the_root(void **state)
+{
+    const json_t *o = all_gave_up(*state, (int[4]){3, 3, 1, 0});
+
+    assert_int_equal(json_integer_value(json_object_get(o, "rank")), 2);
+    assert_string_equal(json_string_value(json_object_get(o, "message")),
+                        "rank 2 on n1: no rank failed of itself, and 2 of 3 others lost this one");
+}
+
+static void where_all_gave_up_two_ranks_that_as_many_lost_are_both_named(void **state)
+{
+    const json_t *o = all_gave_up(*state, (int[4]){0, 3, 2, 0});
+
+    assert_int_equal(json_integer_value(json_object_get(o, "rank")), 1);
+    assert_string_equal(
+        json_string_value(json_object_get(o, "message")),
+        "rank 1 on n1: no rank failed of itself, and 1 of 3 others lost each of these two: it and rank 2 "
+        "on n1");
+}
+
+/* Of itself, of a rank that there is not, or of three: nobody is named by what was lost. */
+static void where_all_gave_up_nonsense_and_three_that_as_many_lost_name_nobody(void **state)
+{
+    static const int lost[][4] = {{1, 0, 0, 0}, {0, 5, 2147483647, 0}, {2, 3, 4, 0}};
+
+    for (size_t i = 0; i < COUNT(lost); i++) {
+        const json_t *o = all_gave_up(*state, lost[i]);
+
+        assert_string_equal(json_string_value(json_object_get(o, "message")),
+                            "rank 0 on n1: its ranks gave up and none told why");
+        assert_int_equal(scene_stop(state), 0);
+        assert_int_equal(scene_start(state), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(of_ranks_that_end_together_the_first_of_itself_is_to_blame, scene_start,
                                         scene_stop),
+        TEST(where_all_gave_up_the_rank_that_most_lost_is_the_root),
+        TEST(where_all_gave_up_two_ranks_that_as_many_lost_are_both_named),
+        TEST(where_all_gave_up_nonsense_and_three_that_as_many_lost_name_nobody),
         TEST(a_job_runs_once_all_of_its_ranks_do),
         TEST(a_report_that_comes_again_changes_nothing),
         TEST(a_job_whose_ranks_all_end_well_has_succeeded_and_its_devices_are_free),

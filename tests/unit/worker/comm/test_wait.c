@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "worker/engine/comm/wait.h"
+#include "worker/flight/flight_read.h"
 
 #define TIMEOUT_US 60000
 
@@ -224,6 +225,8 @@ static void a_wait_without_success_ends_once_and_gives_everything_up(void **stat
         assert_int_equal(failure_tell(&s.wait.failure, &err), cases[i].code);
         assert_non_null(strstr(err.text, cases[i].words));
         assert_true(s.a.abandons == 1 && s.b.abandons == 1);
+        /* only one that is gone without a word may be the root: who watches is told which */
+        assert_int_equal(flight_read_lost(s.flight), cases[i].lost >= 0 && !cases[i].abort ? cases[i].lost + 1 : 0);
         s.done = false;
         assert_int_equal(until(&s), cases[i].code); /* the first failure answers from now on */
         end(&s);
