@@ -147,6 +147,8 @@ static void count(struct catalog *c, const struct catalog_row *row, int sign)
     c->n_ended += ended ? (size_t)sign : 0;
     row->user->ended_logs += !ended ? 0 : sign < 0 ? -row->logs : row->logs;
     c->logs += sign < 0 ? -row->logs : row->logs;
+    if (ended && sign > 0 && row->logs > 0 && row->id < row->user->logs_from)
+        row->user->logs_from = row->id;
 }
 
 int catalog_add(struct catalog *c, uint64_t id, const char *user, const char *project, enum job_state state,
@@ -261,17 +263,21 @@ struct catalog_row *catalog_surplus(const struct catalog *c, bool by_bytes)
     return most ? most->ended.v[most->ended.first] : NULL;
 }
 
-struct catalog_row *catalog_most_logs(const struct catalog *c)
+struct catalog_row *catalog_most_logs(struct catalog *c)
 {
-    const struct catalog_name *most = NULL;
+    struct catalog_name *most = NULL;
 
     for (size_t b = 0; b < CATALOG_BUCKETS; b++)
-        for (const struct catalog_name *n = c->users[b]; n; n = n->next)
+        for (struct catalog_name *n = c->users[b]; n; n = n->next)
             if (n->ended_logs > (most ? most->ended_logs : 0))
                 most = n;
-    for (size_t i = 0; most && i < most->ended.n; i++)
-        if (most->ended.v[most->ended.first + i]->logs > 0)
-            return most->ended.v[most->ended.first + i];
+    for (size_t i = most ? count_below(&most->ended, most->logs_from) : 0; most && i < most->ended.n; i++) {
+        struct catalog_row *row = most->ended.v[most->ended.first + i];
+
+        most->logs_from = row->id;
+        if (row->logs > 0)
+            return row;
+    }
     return NULL;
 }
 

@@ -26,6 +26,7 @@ struct catalog_name { /* of a user, or of a project */
     size_t n_of[JOB_STATES];
     uint64_t active_bytes, ended_bytes;
     uint64_t shipped, ended_logs;
+    uint64_t logs_from; /* no ended job of a lower number has logs */
 };
 
 struct catalog_row {
@@ -73,7 +74,7 @@ void catalog_drop(struct catalog *c, struct catalog_row *row);
 struct catalog_row *catalog_surplus(const struct catalog *c, bool by_bytes);
 
 /* The oldest ended job that has logs, of the user whose ended jobs have the most bytes of them; NULL: none has. */
-struct catalog_row *catalog_most_logs(const struct catalog *c);
+struct catalog_row *catalog_most_logs(struct catalog *c);
 
 /* --- searching --------------------------------------------------------------------------------------- */
 

@@ -154,12 +154,40 @@ static void the_oldest_of_who_keeps_the_most_goes_first(void **state)
     catalog_clear(&c);
 }
 
+static void logs_of_an_older_job_that_ends_later_are_found(void **state)
+{
+    static struct catalog c;
+
+    (void)state;
+    assert_null(catalog_most_logs(&c));
+    for (uint64_t i = 1; i <= 20000; i++) {
+        assert_int_equal(catalog_add(&c, i, i == 5 ? "bob" : "ann", "p", i == 7 ? JOB_RUNNING : JOB_SUCCEEDED, 10), 0);
+        catalog_count_logs(&c, catalog_find(&c, i), i == 5 ? 100 : 10);
+    }
+    assert_int_equal(c.logs, 20000 * 10 + 90);
+    for (uint64_t i = 1; i <= 19000; i++) {
+        if (i == 5 || i == 7)
+            continue;
+        assert_int_equal(catalog_most_logs(&c)->id, i);
+        catalog_count_logs(&c, catalog_find(&c, i), 0);
+    }
+    assert_int_equal(catalog_move(&c, catalog_find(&c, 7), JOB_FAILED), 0);
+    assert_int_equal(catalog_most_logs(&c)->id, 7);
+    catalog_drop(&c, catalog_find(&c, 7));
+    assert_int_equal(catalog_most_logs(&c)->id, 19001);
+    catalog_count_logs(&c, catalog_find(&c, 3), 5); /* something came late */
+    assert_int_equal(catalog_most_logs(&c)->id, 3);
+    assert_int_equal(c.logs, 1000 * 10 + 100 + 5);
+    catalog_clear(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_filtered_page_looks_at_its_own_jobs_alone),
         cmocka_unit_test(a_search_that_finds_little_stops_and_says_where),
         cmocka_unit_test(chance_changes_are_counted_and_found),
+        cmocka_unit_test(logs_of_an_older_job_that_ends_later_are_found),
         cmocka_unit_test(the_oldest_of_who_keeps_the_most_goes_first),
     };
 
