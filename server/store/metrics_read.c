@@ -315,10 +315,11 @@ struct window { /* of a file, read */
 /* The line at a place, if it has been read; NULL: it has not. */
 static const char *line_at(const struct window *w, const struct place *p, size_t *ret_len)
 {
-    const char *text = w->text + (p->at - w->at), *nl;
+    const char *text, *nl;
 
     if (w->n <= 0 || w->file != p->file || p->at < w->at || p->at >= w->at + w->n)
         return NULL;
+    text = w->text + (p->at - w->at);
     nl = memchr(text, '\n', (size_t)(w->at + w->n - p->at));
     *ret_len = nl ? (size_t)(nl - text) : 0;
     return nl ? text : NULL;

@@ -19,7 +19,8 @@ from tests.store import store_of
 
 PAGES = ["README.md", *sorted(os.path.relpath(p, ROOT) for p in glob.glob(f"{ROOT}/docs/*.md"))]
 STEPS = 200  # so that there is a step-00000200, as in the examples
-LIVE = ("suspend", "resume", "cancel", "priority", "scale", "checkpoint now")  # which are of jobs that have not ended
+# Which are of jobs that have not ended.
+LIVE = ("suspend", "resume", "cancel", "priority", "scale", "checkpoint now", "diagnose")
 
 
 def blocks(page, language):

@@ -195,8 +195,12 @@ static void the_entries_of_a_turn_are_one_record_and_are_read_one_by_one(void **
     size_t n = 0;
 
     for (int i = 0; i < 7; i++) {
-        *end = audit_refusal(request(i % 2 ? "eve" : "ann", "GET", "/v1/jobs", NULL), 403, "no");
+        struct http_req *r = request(i % 2 ? "eve" : "ann", "GET", "/v1/jobs", NULL);
+
+        *end = audit_refusal(r, 403, "no");
         end = &(*end)->next;
+        http_req_unref(r);
+        http_req_unref(r);
     }
     assert_true(turn_take(s->core, list));
     assert_int_equal(audit_log_read_records(s->core->store, 0, 100, &records, &more, NULL), 0);
