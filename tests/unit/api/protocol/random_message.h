@@ -40,13 +40,13 @@ static inline uint64_t draw(struct draws *d, uint64_t below)
 /* Often an edge. */
 static inline int64_t draw_number(struct draws *d, int64_t min, int64_t max)
 {
-    uint64_t which = draw(d, 4);
+    uint64_t which = draw(d, 4), span = (uint64_t)max - (uint64_t)min;
 
     if (which == 0)
         return min;
     if (which == 1)
         return max;
-    return min + (int64_t)draw(d, (uint64_t)(max - min) + (max - min < INT64_MAX));
+    return (int64_t)((uint64_t)min + draw(d, span < UINT64_MAX ? span + 1 : span));
 }
 
 static inline void draw_text(struct draws *d, const struct wire_field *f, char *to)
