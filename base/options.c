@@ -300,6 +300,10 @@ static int take_all(struct reading *g, struct merr *err)
         int r;
 
         if (option && strcmp(text, "--") == 0) {
+            if (g->o->tail) {
+                g->given.rest = g->argv + g->at;
+                return 0;
+            }
             only_arguments = true;
             continue;
         }
@@ -442,7 +446,8 @@ void options_print_help(const struct options *o, FILE *out)
     const struct option_row *row;
     char left[128], words[WORDS_MAX];
 
-    (void)fprintf(out, "usage: %s%s%s [OPTION...]\n\n%s\n\n", o->name, *o->args ? " " : "", o->args, o->about);
+    (void)fprintf(out, "usage: %s%s%s%s%s\n\n%s\n\n", o->name, o->tail ? " [OPTION...]" : "", *o->args ? " " : "",
+                  o->args, o->tail ? "" : " [OPTION...]", o->about);
     for (size_t i = 0; (row = row_at(o, i)); i++) {
         (void)snprintf(left, sizeof(left), "%s%c%s--%s%s%s", row->letter ? "-" : "", row->letter ? row->letter : ' ',
                        row->letter ? ", " : "   ", row->name, row->value ? " " : "", row->value ? row->value : "");

@@ -60,6 +60,7 @@ struct options {
     const char *args;                /* as usage shows them: "FILE", "" for none */
     int min, max;                    /* arguments that are no options */
     bool passes;                     /* the first of them ends the options: what follows is another program's */
+    bool tail;                       /* what follows "--" is another program's */
     const char *about;               /* what it does */
     const struct option_row *rows;   /* the last one has no name */
     const struct option_row *common; /* those that it shares with others, ends alike; may be NULL */
@@ -73,7 +74,8 @@ struct options_given {
     size_t n_list;
     const char *arg[OPTIONS_ARGS_MAX];
     int n_args;
-    char *const *rest; /* where passes is set: the first argument that is no option, and all after it; else NULL */
+    char *const *rest; /* of another program, NULL at their end: the first argument that is no option and all after it
+                          (passes), all after "--" (tail); NULL: there is none */
 };
 
 /* Read the arguments after the program's name. Values go to ret (of the struct that the rows' places are in; may be

@@ -59,6 +59,11 @@ static const struct option_row *find_row(const struct cli *c, const char *name, 
     return NULL;
 }
 
+bool cli_takes_program(const struct command *cmd)
+{
+    return strstr(cmd->args, "-- ") != NULL;
+}
+
 const char *cli_option(const struct cli *c, const char *name)
 {
     size_t at;

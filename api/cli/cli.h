@@ -19,7 +19,7 @@ struct cli;
 
 struct command {
     const char *name;    /* one word, or two: "checkpoint list" */
-    const char *args;    /* as help shows them */
+    const char *args;    /* as help shows them; with "-- " in it, it takes another program after "--" */
     int min, max;        /* arguments */
     const char *help;    /* one line */
     const char *example; /* as one would type it */
@@ -47,6 +47,8 @@ struct cli {
 extern const struct command_table cli_commands;
 extern const struct option_row cli_common[]; /* the first one is for commands that print data */
 
+bool cli_takes_program(const struct command *cmd);
+
 /* The value of an option: given, or its default; "" for a set flag, NULL when it is not there. */
 const char *cli_option(const struct cli *c, const char *name);
 
@@ -71,9 +73,12 @@ const char *cli_str(const json_t *o, const char *key);
 long long cli_int(const json_t *o, const char *key);
 double cli_real(const json_t *o, const char *key);
 
-/* Read a spec file ("-": standard input), change it by --set, --name, --project and --priority, make its paths
- * absolute. Returns 0 with a new document, or an exit status with all faults said. */
+/* Read a spec file ("-": standard input), change it by --set, --name, --project, --priority, --devices and --workdir,
+ * make its paths absolute. Returns 0 with a new document, or an exit status with all faults said. */
 int cli_read_spec(const struct cli *c, const char *file, json_t **ret_doc);
+
+/* The same of a program and its arguments, NULL at their end. */
+int cli_program_spec(const struct cli *c, char *const *program, json_t **ret_doc);
 
 /* Look here for the files that a spec names by absolute paths. Returns 0, or an exit status with all faults said, those
  * that cli_check_spec() finds with them. */

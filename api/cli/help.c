@@ -46,6 +46,7 @@ void help_options(const struct command *cmd, char text[2][HELP_TEXT_MAX], struct
                             .args = cmd->args,
                             .min = cmd->min,
                             .max = cmd->max,
+                            .tail = cli_takes_program(cmd),
                             .about = cmd->help,
                             .rows = cmd->options,
                             .common = cmd->prints ? cli_common : cli_common + 1,

@@ -59,7 +59,12 @@ int jobs_submit(struct cli *c)
 
     if (cli_option(c, "watch") && cli_option(c, "follow"))
         return cli_fail(CLI_USAGE, "want --watch or --follow, not both");
-    TRY(cli_read_spec(c, c->arg[0], &doc));
+    if (c->given.rest ? c->n > 0 || !c->given.rest[0] : c->n == 0)
+        return cli_fail(CLI_USAGE, "want a file with a spec, or -- and a program with its arguments: `muster submit "
+                                   "job.yaml`, `muster submit --devices 2 -- python3 train.py`");
+    if (c->given.rest)
+        c->given.arg[0] = "the command line"; /* where faults of its spec are */
+    TRY(c->given.rest ? cli_program_spec(c, c->given.rest, &doc) : cli_read_spec(c, c->arg[0], &doc));
     if (!cli_option(c, "no-check-files"))
         TRY(cli_check_files(c->arg[0], doc));
     return cli_option(c, "dry-run") ? plan_dry_run(c, doc) : queue(c, doc);

@@ -11,6 +11,7 @@
 #include "api/spec.h"
 #include "base/io.h"
 #include "base/try.h"
+#include "base/utf8.h"
 
 static int read_all(const char *file, struct buf *b, struct merr *err)
 {
@@ -62,8 +63,9 @@ static int make_all_absolute(json_t *doc)
 }
 
 /* A command runs where its user stands, unless its spec says where. `command: TEXT` becomes what it is short for. */
-static int give_workdir(json_t *doc)
+static int give_workdir(const struct cli *c, json_t *doc)
 {
+    const char *given = cli_option(c, "workdir");
     json_t *command = json_object_get(doc, "command");
     char cwd[PATH_MAX];
 
@@ -74,9 +76,13 @@ static int give_workdir(json_t *doc)
             return cli_fail(CLI_FAILED, "no memory for the spec");
         command = full;
     }
-    if (!json_is_object(command) || json_object_get(command, "workdir"))
+    if (given && !json_is_object(command))
+        return cli_fail(CLI_USAGE, "--workdir is of a job with a command");
+    if (!json_is_object(command) || (!given && json_object_get(command, "workdir")))
         return 0;
-    if (!getcwd(cwd, sizeof(cwd)))
+    if (given && !realpath(given, cwd))
+        return cli_fail(CLI_NOT_FOUND, "--workdir '%.200s': %s", given, strerror(errno));
+    if (!given && !getcwd(cwd, sizeof(cwd)))
         return cli_fail(CLI_FAILED, "cannot tell which folder this is (%s): go to another, or set command.workdir",
                         strerror(errno));
     return json_object_set_new(command, "workdir", json_string(cwd)) < 0
@@ -155,7 +161,8 @@ static int set_one(json_t *doc, const char *set)
 static int override(const struct cli *c, json_t *doc)
 {
     const char *name = cli_option(c, "name"), *project = cli_option(c, "project");
-    long priority = cli_number(c, "priority", -1);
+    long priority = cli_number(c, "priority", -1),
+         devices = cli_takes_program(c->cmd) ? cli_number(c, "devices", 0) : 0; /* `run` means others */
     int r = 0;
 
     for (size_t i = 0; i < c->given.n_list; i++) {
@@ -169,6 +176,8 @@ static int override(const struct cli *c, json_t *doc)
         r |= json_object_set_new(doc, "project", json_string(project));
     if (priority >= 0)
         r |= json_object_set_new(doc, "priority", json_integer(priority));
+    if (devices > 0)
+        r |= json_object_set_new(doc, "devices", json_pack("{s:i, s:i}", "min", (int)devices, "max", (int)devices));
     return r ? cli_fail(CLI_USAGE, "--name or --project is not UTF-8") : 0;
 }
 
@@ -248,6 +257,17 @@ int cli_check_files(const char *file, const json_t *doc)
     return say_own_faults(file, &all);
 }
 
+/* As the command line changes it, with paths that hold everywhere. */
+static int finish(const struct cli *c, json_t *doc, json_t **ret_doc)
+{
+    TRY(override(c, doc));
+    TRY(give_workdir(c, doc));
+    if (make_all_absolute(doc) < 0)
+        return cli_fail(CLI_FAILED, "no memory for the spec");
+    *ret_doc = json_incref(doc);
+    return 0;
+}
+
 int cli_read_spec(const struct cli *c, const char *file, json_t **ret_doc)
 {
     struct faults f = {.n = 0};
@@ -266,12 +286,38 @@ int cli_read_spec(const struct cli *c, const char *file, json_t **ret_doc)
         return say_own_faults(file, &f);
     if (!json_is_object(doc))
         return say_no_spec(file, doc);
-    TRY(override(c, doc));
-    TRY(give_workdir(doc));
-    if (make_all_absolute(doc) < 0)
-        return cli_fail(CLI_FAILED, "no memory for the spec");
-    *ret_doc = json_incref(doc);
-    return 0;
+    return finish(c, doc, ret_doc);
+}
+
+/* What people call the program: its own name, or of an interpreter the script's. */
+static const char *program_name(char *const *program)
+{
+    static const char *const interpreters[] = {"python", "sh", "bash", "perl", "Rscript", "torchrun"};
+    const char *base = strrchr(program[0], '/') ? strrchr(program[0], '/') + 1 : program[0], *slash;
+
+    for (size_t i = 0; i < sizeof(interpreters) / sizeof(interpreters[0]); i++)
+        if (strncmp(base, interpreters[i], strlen(interpreters[i])) == 0 && program[1] && program[1][0] != '-') {
+            slash = strrchr(program[1], '/');
+            return slash ? slash + 1 : program[1];
+        }
+    return base;
+}
+
+int cli_program_spec(const struct cli *c, char *const *program, json_t **ret_doc)
+{
+    json_t *argv = json_array();
+    json_auto_t *doc = NULL;
+    char name[64];
+    int r = 0;
+
+    for (; r == 0 && program[json_array_size(argv)];)
+        r = json_array_append_new(argv, json_string(program[json_array_size(argv)]));
+    utf8_copy(name, sizeof(name), program_name(program));
+    doc =
+        json_pack("{s:s, s:{s:i, s:i}, s:{s:o}}", "name", name, "devices", "min", 1, "max", 1, "command", "argv", argv);
+    if (r < 0 || !doc)
+        return cli_fail(CLI_REFUSED, "the program or one of its arguments is not UTF-8");
+    return finish(c, doc, ret_doc);
 }
 
 int cli_send_spec(struct cli *c, const char *path, const char *file, const json_t *doc, const char *key, json_t **ret)

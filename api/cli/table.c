@@ -24,7 +24,8 @@ static const char *const project_roles[] = {"member", "manager", "none", NULL};
 static const char *const dtypes[] = {"f32", "bf16", "f16", NULL};
 
 static const struct command commands[] = {
-    {"submit", "FILE", 1, 1, "queue a job", "muster submit job.yaml --set train.steps=200 --watch", jobs_submit, true,
+    {"submit", "FILE | -- PROGRAM...", 0, 1, "queue a job, or a program as it is typed, in this folder",
+     "muster submit --devices 2 -- python3 train.py --lr 1e-3", jobs_submit, true,
      {{"watch", 'w', NULL, "follow its progress and end with its outcome", FLAG},
       {"follow", 'f', NULL, "follow its output and end with its outcome", FLAG},
       {"dry-run", 0, NULL, "check and plan it, queue nothing", FLAG},
@@ -32,6 +33,8 @@ static const struct command commands[] = {
       {"name", 0, "NAME", "instead of the spec's", TEXT},
       {"project", 0, "NAME", "instead of the spec's", TEXT},
       {"priority", 0, "N", "instead of the spec's", INT(0, 100)},
+      {"devices", 0, "N", "so many, each with a process of a program; else the spec's, or 1", INT(1, PLAN_RANKS_MAX)},
+      {"workdir", 0, "DIR", "where a program runs; else the spec's, or this folder", TEXT},
       {"key", 0, "KEY", "Idempotency-Key: the same key queues one job however often it is sent", TEXT},
       {"no-check-files", 0, NULL, "do not look here for the files that the spec names", FLAG}}},
     {"list", "", 0, 0, "show jobs, the newest first", "muster list --state running,queued", jobs_list, true,

@@ -26,7 +26,11 @@ def muster(*args, cwd=None, **env):
     (["token", "creat", "x"], 2, "did you mean 'token create'?"),
     (["priority", "j1", "high"], 2, "a number from 0 to 100, not 'high'"),
     (["submit", "--wacth", "x"], 2, "did you mean '--watch'?"),
-    (["submit"], 2, "usage: muster submit FILE"),
+    (["submit"], 2, "want a file with a spec, or -- and a program"),
+    (["submit", "x", "--", "y"], 2, "want a file with a spec, or -- and a program"),
+    (["submit", "--"], 2, "want a file with a spec, or -- and a program"),
+    (["submit", "--devices", "0", "--", "y"], 2, "--devices"),
+    (["submit", "--workdir", "/nowhere", "--", "y"], 3, "/nowhere"),
     (["list", "x"], 2, "one argument too many"),
     (["list", "-n", "0"], 2, "a number from 1 to 100000"),
     (["list", "-o", "xml"], 2, "wants json, not 'xml'"),
@@ -151,7 +155,7 @@ def test_the_references_in_docs_are_what_the_tables_say():
 def test_completion_is_good_shell_and_knows_the_commands():
     script = muster("completion", "bash").stdout
     probe = "COMP_WORDS=(muster sub); COMP_CWORD=1; _muster; echo ${COMPREPLY[*]}\n" \
-            "COMP_WORDS=(muster submit --w); COMP_CWORD=2; _muster; echo ${COMPREPLY[*]}\n" \
+            "COMP_WORDS=(muster submit --wa); COMP_CWORD=2; _muster; echo ${COMPREPLY[*]}\n" \
             "COMP_WORDS=(muster checkpoint ver); COMP_CWORD=2; _muster; echo ${COMPREPLY[*]}\n" \
             "COMP_WORDS=(muster checkpoint export --d); COMP_CWORD=3; _muster; echo ${COMPREPLY[*]}\n"
     out = subprocess.run(["bash"], input=script + probe, capture_output=True, text=True, check=True)

@@ -69,6 +69,24 @@ def command(cluster, script, name="command", **extra):
 
 # --- submit --------------------------------------------------------------------------------------------
 
+def test_a_program_is_submitted_as_it_is_typed_and_runs_in_this_folder(cluster):
+    write(cluster, "own.sh", 'echo "rank $RANK of $WORLD_SIZE in $PWD: $*" > "$PWD/said-$RANK"\n')
+    shown = run(cluster, "submit", "--devices", "2", "--name", "mine", "--", "sh", "own.sh", "--devices", "a b", "$x")
+    job = re.match(r"submitted (j\d+) \(mine\)", shown.stdout).group(1)
+    cluster.wait(job, "succeeded")
+    for rank in range(2):
+        with open(os.path.join(cluster.folder, f"said-{rank}"), encoding="utf-8") as f:
+            assert f.read() == f"rank {rank} of 2 in {cluster.folder}: --devices a b $x\n"
+    assert "(own.sh)" in run(cluster, "submit", "--", "/bin/sh", "./own.sh").stdout
+    os.mkdir(os.path.join(cluster.folder, "below"))
+    job = said(cluster, "submit", "--workdir", "below", "-o", "json", "--", "sh", "-c", "pwd > here")["id"]
+    cluster.wait(job, "succeeded")
+    with open(os.path.join(cluster.folder, "below", "here"), encoding="utf-8") as f:
+        assert f.read() == f"{cluster.folder}/below\n"
+    refused = run(cluster, "submit", "--name", "", "--", "true", status=4).stderr
+    assert "'the command line' is refused" in refused and "/name" in refused
+
+
 def test_submit_takes_yaml_json_and_standard_input(cluster):
     spec = specs.command("echo hello")
     write(cluster, "c.json", spec)

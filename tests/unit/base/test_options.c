@@ -46,12 +46,13 @@ static const struct options table = {"try it", "FILE", 0, 2, .about = "does thin
 static int read_line(const struct options *o, const char *line, struct kept *k, struct options_given *g, char *text,
                      struct merr *err)
 {
-    char *argv[128], *save = NULL;
+    char *argv[128 + 1], *save = NULL;
     int argc = 0;
 
     (void)snprintf(text, 1024, "%s", line);
     for (char *word = strtok_r(text, " ", &save); word && argc < 128; word = strtok_r(NULL, " ", &save))
         argv[argc++] = strcmp(word, "''") == 0 ? word + 2 : word;
+    argv[argc] = NULL;
     err->text[0] = '\0';
     return options_read(o, argc, argv, k, g, err);
 }
@@ -311,6 +312,29 @@ static void another_programs_arguments_are_passed_on(void **state)
     assert_null(g.rest);
 }
 
+static void what_follows_two_dashes_is_another_programs(void **state)
+{
+    static const struct options o = {"try it", "FILE | -- PROGRAM...", 0, 1, .tail = true, .about = "", .rows = rows};
+    struct options_given g;
+    struct kept k = {0};
+    struct merr err;
+    char text[1024];
+
+    (void)state;
+    assert_int_equal(read_line(&o, "--port 3 -- ls --port x", &k, &g, text, &err), 0);
+    assert_string_equal(g.rest[0], "ls");
+    assert_string_equal(g.rest[1], "--port");
+    assert_null(g.rest[3]);
+    assert_int_equal(k.port, 3);
+    assert_int_equal(g.n_args, 0);
+    assert_int_equal(read_line(&o, "file --", &k, &g, text, &err), 0);
+    assert_non_null(g.rest);
+    assert_null(g.rest[0]);
+    assert_int_equal(g.n_args, 1);
+    assert_int_equal(read_line(&o, "file --port 3", &k, &g, text, &err), 0);
+    assert_null(g.rest);
+}
+
 static void help_names_every_option_with_its_default(void **state)
 {
     static const char *const said[] = {"usage: try it FILE [OPTION...]\n\ndoes things\n\n",
@@ -365,6 +389,7 @@ int main(void)
         cmocka_unit_test(what_is_needed_is_asked_for),
         cmocka_unit_test(help_is_given_before_later_faults),
         cmocka_unit_test(another_programs_arguments_are_passed_on),
+        cmocka_unit_test(what_follows_two_dashes_is_another_programs),
         cmocka_unit_test(help_names_every_option_with_its_default),
         cmocka_unit_test(long_help_is_broken_at_80_columns),
     };
