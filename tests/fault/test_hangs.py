@@ -195,7 +195,8 @@ def test_a_number_that_is_none_has_the_job_go_on_from_a_checkpoint_further_back_
     ask("nan", random.Random(SEED).randrange(4))
     resumed = wait_for("the next run", lambda: [e["data"] for e in cluster.events(job)
                                                 if e["cause"]["code"] == "resumed"])[0]
-    fault = next(e for e in cluster.events(job) if e["cause"]["code"] == "fault")["cause"]["text"]
+    fault = wait_for("what the rank has told", lambda: [e for e in cluster.events(job) if e["cause"]["code"] == "fault"]
+                     )[0]["cause"]["text"]
     print(fault)
     assert "is not finite" in fault and "step" in fault
     told = cluster.job(job)
@@ -241,7 +242,8 @@ def test_a_replica_whose_weights_differ_by_a_bit_is_named_and_the_job_goes_on_fr
     ask("flip", victim)
     resumed = wait_for("the next run", lambda: [e["data"] for e in cluster.events(job)
                                                 if e["cause"]["code"] == "resumed"])[0]
-    fault = next(e for e in cluster.events(job) if e["cause"]["code"] == "fault")["cause"]["text"]
+    fault = wait_for("what the rank has told", lambda: [e for e in cluster.events(job) if e["cause"]["code"] == "fault"]
+                     )[0]["cause"]["text"]
     print(fault)
     told = cluster.job(job)
     outcome = told["outcome"]
