@@ -114,13 +114,13 @@ class Play:
 
     def backing_off(self):
         self.running()
-        for failures in 1, 2, 3:
+        for failures in 1, 2:  # the second wait is long
             for agent in self.agents:
                 agent.obeys = True
                 for ranks in agent.ranks.values():
                     agent.end(ranks, 0, 9)
                 agent.follow()
-            if failures < 3:
+            if failures < 2:
                 self.until("it to run again", lambda: self.state() == "running")
         self.until("the wait", lambda: self.state() == "recovering")
 
