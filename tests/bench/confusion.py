@@ -52,8 +52,7 @@ FAULTS = {
 }
 SLOW_FROM = 80  # steps by which a run's pace is known
 # Events that are a verdict, and where each has its class and its ranks.
-VERDICTS = {"hang": lambda d: (d["class"], d["roots"]), "slow": lambda d: (d["class"], [d["rank"]]),
-            "numbers": lambda d: (d["class"], d.get("roots") or [])}
+VERDICTS = {"hang": lambda d: (d["class"], d["roots"]), "slow": lambda d: (d["class"], [d["rank"]])}
 
 
 def row(metric, value, unit, reference, ratio):
@@ -77,6 +76,8 @@ def verdict_of(cluster, job, before=0):
     for e in verdicts_of(cluster, job)[before:]:
         return *VERDICTS[e["cause"]["code"]](e["data"]), e["data"].get("first_step")
     outcome = cluster.job(job)["outcome"]
+    if outcome and outcome.get("cause") == "numbers":
+        return "not-finite", [outcome["rank"]], None
     if outcome and outcome.get("signal"):
         return f"signal {outcome['signal']}", [outcome["rank"]], None
     return None
@@ -125,7 +126,7 @@ class Faults:
 
     def one(self, draw, name):
         layout = draw.choice(FAULTS[name][1])
-        # only ranks of the first stage read data; the norm of gradients is rank 0's to tell
+        # only ranks of the first stage read data
         victim = draw.randrange(layout["tp"] if name == "data" and layout["pp"] > 1 else layout["devices"])
         job = self.begin(layout, SLOW_FROM if name in ("slow", "withheld") else 0)
         early = verdicts_of(self.cluster, job)  # a busy host withholds its processors also without a fault
@@ -168,7 +169,9 @@ def is_right(name, told, victim):
     class_, ranks, _ = told
     if class_ != FAULTS[name][0]:
         return False
-    return victim is None or (victim in ranks if name == "link" else ranks == [victim])
+    if victim is None or name == "nan":  # a sum of all ranks' is what is not finite
+        return True
+    return victim in ranks if name == "link" else ranks == [victim]
 
 
 def measure(names, times):
