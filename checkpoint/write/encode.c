@@ -16,7 +16,8 @@
 
 static const struct merr no_memory = {.text = "no memory to write a checkpoint"};
 
-/* What was asked for, or where that is left to what was measured: plane when the disk is the slower. */
+/* What was asked for, or where that is left to what was measured: plane when the disk is the slower. Lock held: the
+ * I/O thread measures the disk. */
 static int choose_codec(const struct mck_writer *w)
 {
     int asked = coding_parse(w->cfg.codec);
@@ -218,7 +219,9 @@ static void open_attempt(struct mck_writer *w, struct attempt *a)
     int r;
 
     a->opened = true;
+    (void)pthread_mutex_lock(&w->lock);
     a->codec = choose_codec(w);
+    (void)pthread_mutex_unlock(&w->lock);
     r = attempt_open(w, a, &err);
     (void)pthread_mutex_lock(&w->lock);
     w->alive_us = clock_mono_us();

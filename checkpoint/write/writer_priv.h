@@ -120,9 +120,9 @@ struct mck_writer {
     uint64_t fill_serial; /* of filling: its place may be another's by now */
     int fill_out;
     uint32_t fill_len;
-    double disk_rate, encode_rate; /* bytes a second, moving averages; 0: not known */
-    double copy_rate;              /* as these */
-    double window_s;               /* from mck_begin to the next mck_gate, as these */
+    double encode_rate;          /* of the encode thread; bytes a second, moving average; 0: not known */
+    double disk_rate, copy_rate; /* as this, under the lock */
+    double window_s;             /* from mck_begin to the next mck_gate, as these */
     bool window_open;
     int64_t begun_us;                 /* the last mck_begin */
     int64_t alive_us;                 /* when something of any attempt was last done */
