@@ -126,7 +126,9 @@ GARBAGE = {
 
 @pytest.mark.parametrize("kind", GARBAGE)
 def test_garbage_on_the_port_hurts_nobody(cluster, kind):
-    with socket.create_connection(("127.0.0.1", cluster.port), timeout=PATIENCE_S) as s:
+    # Where the end arrives with the garbage the server may see it only when the connection has idled for a minute. No
+    # answer until then is as good as a closed connection, so nobody waits for it here.
+    with socket.create_connection(("127.0.0.1", cluster.port), timeout=3) as s:
         try:
             s.sendall(GARBAGE[kind])
             s.shutdown(socket.SHUT_WR)
