@@ -101,12 +101,16 @@ def begin(cluster, **extra):
         assert all(e["data"]["class"] == "host" for e in told), told
         if not told:
             return job
-        end(cluster, job)
+        cancel(cluster, job)
     raise AssertionError("the host was busy ten times")
 
 
 def end(cluster, job):
     cluster.slow.set(-1, 0)
+    cancel(cluster, job)
+
+
+def cancel(cluster, job):
     cluster.api("POST", f"/v1/jobs/{job}/cancel")
     cluster.wait(job, "cancelled")
 
@@ -176,5 +180,4 @@ def test_a_link_that_gives_less_than_it_did_is_told_and_no_rank_is_blamed(tmp_pa
         print(f"link named after {verdict['data']['first_step'] + 10 - BEFORE} steps: {verdict['cause']['text']}")
         assert (verdict["data"]["class"], verdict["data"]["group"]) == ("link", "dp"), verdict
         assert verdict["data"]["first_step"] + 10 <= BEFORE + WITHIN and verdict["data"]["factor"] > 1.5, verdict
-        cluster.api("POST", f"/v1/jobs/{job}/cancel")
-        cluster.wait(job, "cancelled")
+        cancel(cluster, job)
