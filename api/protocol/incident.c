@@ -196,6 +196,21 @@ static void take_order(const struct report_order *told, struct order *ret)
                                     .n = n};
 }
 
+static enum hang_phase phase_of(const struct report_rank *told)
+{
+    return told->stall.beats ? HANG_RUNS : words_phase(told->phase);
+}
+
+int64_t incident_limit_us(const struct report_rank *told)
+{
+    const struct report_stall *s = &told->stall;
+
+    return hang_limit_us(
+        &(struct hang_rank){
+            .stopped = s->stopped, .phase = phase_of(told), .usual_us = s->usual_us, .allowed_us = s->allowed_us},
+        s->gap_us);
+}
+
 /* A rank as the judge takes it; group has room for all of its groups. */
 static void take_rank(const struct incident_rank *from, size_t n, struct hang_group *group, struct order *order,
                       struct hang_rank *ret, struct words_rank *ret_of)
@@ -222,7 +237,7 @@ static void take_rank(const struct incident_rank *from, size_t n, struct hang_gr
                               .key = (uint64_t)s->key,
                               .call = (uint64_t)s->call,
                               .sends = strcmp(s->op, "send") == 0,
-                              .phase = s->beats ? HANG_RUNS : words_phase(from->told.phase),
+                              .phase = phase_of(&from->told),
                               .step = ret_of->step,
                               .idle_us = s->idle_us,
                               .gap_us = s->gap_us,

@@ -62,6 +62,9 @@ void incident_clear(struct incident *i);
  * -ENOMEM. */
 int incident_judge(const struct incident_rank *ranks, size_t n, struct hang_verdict *ret, struct buf *text);
 
+/* How long a rank that tells of a stall may show no sign of life, by what it tells itself (hang_limit_us). */
+int64_t incident_limit_us(const struct report_rank *told);
+
 /* Of a run that has failed since calls of its ranks did not go together (hang_odd). */
 int incident_judge_odd(const struct incident_rank *ranks, size_t n, struct hang_verdict *ret, struct buf *text);
 

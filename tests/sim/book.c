@@ -99,12 +99,12 @@ void book_end(struct book *b, uint64_t job, uint64_t generation, int rank, const
                                   .signal = how->signal};
 }
 
-void book_hang(struct book *b, uint64_t job, uint64_t generation, int rank)
+void book_hang(struct book *b, uint64_t job, uint64_t generation, int rank, int64_t now_us)
 {
     size_t at = place(b, job, generation, rank);
 
     if (b->used[at])
-        b->v[at].hung = true;
+        b->v[at].hung_us = now_us;
 }
 
 void book_lose_files(struct book *b, uint64_t job, uint64_t generation, int rank)

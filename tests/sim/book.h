@@ -17,7 +17,7 @@ struct book_rank {
     bool alive;       /* its process; else it has ended */
     bool words;       /* it left an exit file */
     bool by_itself;   /* it did what it was to do and ended, unasked */
-    bool hung;        /* it stood still, by a fault */
+    int64_t hung_us;  /* since when it has stood still, by a fault; 0: it has not */
     bool files_lost;  /* with its machine's disk */
     int code, signal; /* of its end */
 };
@@ -33,7 +33,7 @@ const struct book_rank *book_find(const struct book *b, uint64_t job, uint64_t g
 void book_end(struct book *b, uint64_t job, uint64_t generation, int rank, const struct book_rank *how);
 
 /* It stands still from now on. */
-void book_hang(struct book *b, uint64_t job, uint64_t generation, int rank);
+void book_hang(struct book *b, uint64_t job, uint64_t generation, int rank, int64_t now_us);
 
 /* Its machine's disk is wiped. Does nothing for one that has never run. */
 void book_lose_files(struct book *b, uint64_t job, uint64_t generation, int rank);

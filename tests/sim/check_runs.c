@@ -141,11 +141,11 @@ static void check_hang(struct check_runs *k, const struct entry *e, const struct
     for (size_t i = 0; i < s->n; i++) /* whose agents may say what they like */
         if (strncmp(s->ranks[i].node, HOSTILE_NODE, strlen(HOSTILE_NODE)) == 0)
             return;
-    if (!b || !b->hung)
+    if (!b || b->hung_us == 0)
         world_broken(k->w, "rank %lld of j%" PRIu64 "-g%u is said to hold up the others, and never stood still",
                      (long long)rank, e->job.id, s->generation);
-    world_note(k->w, "rank %lld of j%" PRIu64 "-g%u is found to stand still", (long long)rank, e->job.id,
-               s->generation);
+    world_note(k->w, "rank %lld of j%" PRIu64 "-g%u is found to stand still after %.2f s", (long long)rank, e->job.id,
+               s->generation, b ? (double)(world_now_us(k->w) - b->hung_us) / 1e6 : 0);
 }
 
 void check_runs_calm(struct check_runs *k)

@@ -559,7 +559,7 @@ void machines_hang_rank(struct machines *m, int i)
     if (!r)
         return;
     r->hung = true;
-    book_hang(m->book, job_number(r->run), r->run->generation, r->rank);
+    book_hang(m->book, job_number(r->run), r->run->generation, r->rank, world_now_us(m->w));
 }
 
 void machines_end_hangs(struct machines *m, int i)

@@ -10,6 +10,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "api/protocol/incident.h"
 #include "api/protocol/registration.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -19,7 +20,8 @@
 
 #define POLL_WAIT_S 30
 #define CALL_MS 30000
-#define EXIT_MS 5000 /* for the last report */
+#define EXIT_MS 5000          /* for the last report */
+#define REPORT_LEAST_US 50000 /* between two reports of ranks that stand still */
 
 /* --- what the server wants ----------------------------------------------------------------------- */
 
@@ -428,6 +430,22 @@ static void send_register(struct agent *a)
     post_new(a, "/v1/agents/register", doc, register_done, CALL_MS);
 }
 
+/* How long the next report may wait: until a rank that stands still has done so for as long as it may. */
+static int64_t report_wait_us(const struct agent *a, const struct report *r)
+{
+    int64_t wait_us = a->heartbeat_us;
+
+    for (size_t i = 0; i < r->n_runs; i++)
+        for (size_t k = 0; k < r->runs[i].n_ranks; k++) {
+            const struct report_rank *rank = &r->runs[i].ranks[k];
+            int64_t left_us = rank->stall.idle_us > 0 ? incident_limit_us(rank) - rank->stall.idle_us : 0;
+
+            if (left_us > 0 && left_us < wait_us)
+                wait_us = left_us > REPORT_LEAST_US ? left_us : REPORT_LEAST_US;
+        }
+    return wait_us;
+}
+
 static json_t *report_json(struct agent *a)
 {
     struct report r = {.seq = (int64_t)++a->seq, .gpus = gpus_json(a)};
@@ -439,6 +457,7 @@ static json_t *report_json(struct agent *a)
     (void)snprintf(r.incarnation, sizeof(r.incarnation), "%s", a->incarnation);
     if (list_runs(a, &r.runs, &r.n_runs) == 0)
         doc = report_write(&r);
+    a->report_us = machine_mono_us(a->machine) + report_wait_us(a, &r);
     report_clear(&r);
     return doc;
 }
@@ -457,7 +476,6 @@ static void send_report(struct agent *a, int timeout_ms)
     (void)snprintf(path, sizeof(path), "/v1/agents/%s/report", a->node);
     a->report_now = false;
     a->report_more = more;
-    a->report_us = machine_mono_us(a->machine) + a->heartbeat_us;
     a->sent_wall_us = machine_wall_us(a->machine);
     post_new(a, path, doc, report_done, timeout_ms);
 }
