@@ -32,8 +32,8 @@ bench-api: $(BUILD)/bin/musterd $(BUILD)/bin/muster-agent
 
 # --- those with a script: it starts programs, and others beside them --------------------------------------------------
 
-.PHONY: bench-train bench-checkpoint bench-longsft bench-elastic bench-lost-node
-bench: bench-train bench-checkpoint bench-longsft bench-elastic bench-lost-node
+.PHONY: bench-train bench-checkpoint bench-longsft bench-elastic bench-recovery
+bench: bench-train bench-checkpoint bench-longsft bench-elastic bench-recovery
 
 # Real ranks, started as an agent does, and PyTorch beside them (tests/bench/train/bench.py --help).
 bench-train: $(BUILD)/bench/train-matrix $(BUILD)/bin/muster-train
@@ -47,9 +47,9 @@ bench-checkpoint: $(BUILD)/bench/checkpoint-measure $(PROGRAMS)
 bench-longsft: $(BUILD)/bin/muster-train
 	@MUSTER_BUILD=$(BUILD) $(PYTHON) tests/bench/longsft/bench.py $(BENCH_FLAGS)
 
-# How soon a job goes on after one of its nodes is lost.
-bench-lost-node: all
-	@MUSTER_BUILD=$(BUILD) $(PYTHON) tests/bench/lost_node.py $(BENCH_FLAGS)
+# How soon a job goes on after a rank hangs, a rank is killed, and a node is lost.
+bench-recovery: all
+	@MUSTER_BUILD=$(BUILD) $(PYTHON) tests/bench/recovery.py $(BENCH_FLAGS)
 
 # How long a job stands still when its devices change.
 bench-elastic: all
