@@ -38,7 +38,7 @@ static void assign(struct core *c, struct entry *e, struct job_place *p, size_t 
             shares_set(&c->cluster, &e->pace, &cause.layout, p, cause.n_places);
         runs_describe(p, cause.n_places, text, sizeof(text));
         if (change_job(c, e, &cause, &err) == 0) {
-            e->run.wants_folders = true;
+            e->run.folders = ENTRY_FOLDERS_WANTED;
             runs_adopt(c, e);
             givers_start(c, e);
             retire_generation(c, e);

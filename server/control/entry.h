@@ -45,6 +45,8 @@ struct target { /* devices that a job is to get once they are free */
     int32_t n;
 };
 
+enum entry_folders { ENTRY_FOLDERS_MADE, ENTRY_FOLDERS_WANTED, ENTRY_FOLDERS_ASKED };
+
 struct entry_run {         /* of a live job */
     struct rank *ranks;    /* job.n_places of them while live */
     struct stalls *stalls; /* NULL until one of them stands still */
@@ -56,15 +58,15 @@ struct entry_run {         /* of a live job */
     uint64_t evidence; /* number of the newest that its nodes are asked for; 0: none */
     int64_t looked_us; /* monotonic: when somebody last began to look at it */
     bool save, force_stop;
-    int64_t save_by_us;        /* monotonic: when a command should have answered that it saves; 0: none is asked to */
-    bool trouble;              /* a file of it is not read, and that was told */
-    bool hung;                 /* a rank was found to stand still: it cannot obey, and is not waited for */
-    bool judged;               /* why it failed is a verdict over all of its ranks */
-    bool gave_up;              /* a rank has ended because it lost another, or was told to by its mates */
-    bool wants_folders;        /* it is new: its folders are to be made before the nodes hear of it */
-    bool measure_links;        /* it shall tell how fast its nodes reach each other */
-    bool hand_over;            /* the next run is on the same node: state may stay where its ranks compute */
-    int64_t drain_deadline_us; /* monotonic; 0: none */
+    int64_t save_by_us;         /* monotonic: when a command should have answered that it saves; 0: none is asked to */
+    bool trouble;               /* a file of it is not read, and that was told */
+    bool hung;                  /* a rank was found to stand still: it cannot obey, and is not waited for */
+    bool judged;                /* why it failed is a verdict over all of its ranks */
+    bool gave_up;               /* a rank has ended because it lost another, or was told to by its mates */
+    enum entry_folders folders; /* its nodes hear of it once they are made */
+    bool measure_links;         /* it shall tell how fast its nodes reach each other */
+    bool hand_over;             /* the next run is on the same node: state may stay where its ranks compute */
+    int64_t drain_deadline_us;  /* monotonic; 0: none */
     struct rendezvous_key *keys;
     size_t n_keys, keys_bytes;
 };

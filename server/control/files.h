@@ -2,8 +2,8 @@
  *
  * What jobs print and measure is taken in here, through the spool (server/store/spool.h); it is read back on the
  * threads of readers.h. The thread runs calls from a queue of its own, in their order; each then answers, or goes on to
- * the core. The core itself makes the place of a job's files. Without a thread a call is run before files_post()
- * returns: so a simulation of the server has one thread.
+ * the core. The place of a job's files is made on another one (places.h). Without a thread a call is run before
+ * files_post() returns: so a simulation of the server has one thread.
  */
 #ifndef MUSTER_SERVER_FILES_H
 #define MUSTER_SERVER_FILES_H

@@ -151,7 +151,7 @@ static json_t *assignments_json(struct core *c, const struct node *n, struct wri
 
         for (size_t i = 0; i < n_seen; i++)
             known = known || seen[i] == n->slots[k].job;
-        if (known || !e || !e->job.live)
+        if (known || !e || !e->job.live || e->run.folders != ENTRY_FOLDERS_MADE)
             continue;
         seen[n_seen++] = n->slots[k].job;
         (void)json_array_append_new(all, assignment_new(w, e, n->name));

@@ -8,9 +8,6 @@
 #include "base/buf.h"
 #include "base/hash.h"
 #include "base/version.h"
-#include "server/cluster/gpus.h"
-#include "server/cluster/slots.h"
-#include "server/cluster/stragglers.h"
 #include "server/control/agents.h"
 #include "server/control/audit.h"
 #include "server/control/bulk.h"
@@ -28,18 +25,18 @@
 #include "server/control/readers.h"
 #include "server/control/reports.h"
 #include "server/control/salvage.h"
+#include "server/control/scrapes.h"
 #include "server/control/secrets.h"
 #include "server/control/state.h"
 #include "server/control/timeline.h"
 #include "server/control/tokens.h"
 #include "server/control/turn.h"
-#include "server/control/waiters.h"
 #include "server/http/call.h"
 #include "server/http/web.h"
 
 #define LONG_POLL_S 75
-#define PARSE_AT_ONCE (64 << 10)    /* bytes of a report; others are served by this thread, too */
-#define METRICS_TEXT_MAX (64 << 20) /* 1,000 nodes with 8 GPUs each take 3 MiB */
+#define PARSE_AT_ONCE (64 << 10) /* bytes of a report; others are served by this thread, too */
+#define STATS_TEXT_MAX (64 << 10)
 
 enum http_auth routes_auth(void *arg, const char *token, int64_t wall_us, struct http_identity *ret)
 {
@@ -411,81 +408,7 @@ static void on_readyz(void *arg, struct http_req *req)
         http_problem(req, 503, "store-away", "the store is away; what is asked now waits for it");
 }
 
-static void print_stragglers(const struct core *c, struct buf *b)
-{
-    (void)buf_printf(b,
-                     "# HELP muster_slow_devices Devices known to be slower than others of their class\n"
-                     "# TYPE muster_slow_devices gauge\nmuster_slow_devices %zu\n"
-                     "# HELP muster_devices_found_slow_total Devices found slow since the server started\n"
-                     "# TYPE muster_devices_found_slow_total counter\nmuster_devices_found_slow_total %llu\n"
-                     "# HELP muster_slow_replaced_total Times that a job was moved off slow devices\n"
-                     "# TYPE muster_slow_replaced_total counter\nmuster_slow_replaced_total %llu\n",
-                     stragglers_count(&c->cluster), (unsigned long long)c->dispatch.slow_found,
-                     (unsigned long long)c->dispatch.slow_replaced);
-}
-
-static void print_users(const struct core *c, struct buf *b)
-{
-    (void)buf_addstr(b, "# HELP muster_user_log_bytes Bytes of logs and metrics kept of a user's jobs that are known\n"
-                        "# TYPE muster_user_log_bytes gauge\n");
-    for (size_t i = 0; i < CATALOG_BUCKETS; i++)
-        for (const struct catalog_name *n = c->jobs.catalog.users[i]; n; n = n->next)
-            (void)buf_printf(b, "muster_user_log_bytes{user=\"%s\"} %llu\n", n->name, (unsigned long long)n->shipped);
-}
-
-/* Runs on the core's thread. */
-static void print_metrics(void *core, struct call *call)
-{
-    struct core *c = core;
-    size_t slots[3] = {0, 0, 0};
-    struct buf b;
-
-    buf_init(&b, METRICS_TEXT_MAX);
-    (void)buf_addstr(&b, "# HELP muster_jobs Jobs by state; those that have ended are counted over all time\n"
-                         "# TYPE muster_jobs gauge\n");
-    for (int s = 0; s < JOB_STATES; s++)
-        (void)buf_printf(
-            &b, "muster_jobs{state=\"%s\"} %llu\n", job_state_name((enum job_state)s),
-            (unsigned long long)(s >= JOB_SUCCEEDED ? c->jobs.ended[s - JOB_SUCCEEDED] : c->jobs.by_state[s]));
-    (void)buf_addstr(&b, "# HELP muster_node_up Whether the node's agent reports\n# TYPE muster_node_up gauge\n");
-    for (size_t i = 0; i < c->cluster.n_nodes; i++) {
-        const struct node *n = c->cluster.nodes[i];
-
-        (void)buf_printf(&b, "muster_node_up{node=\"%s\"} %d\n", n->name, n->contact == NODE_READY && n->registered);
-        for (size_t k = 0; k < n->n_slots; k++)
-            slots[n->slots[k].job ? 1 : !slots_usable(&n->slots[k]) || n->drain || n->contact != NODE_READY ? 2 : 0]++;
-    }
-    (void)buf_printf(&b,
-                     "# HELP muster_slots Devices by use\n# TYPE muster_slots gauge\n"
-                     "muster_slots{state=\"free\"} %zu\nmuster_slots{state=\"busy\"} %zu\n"
-                     "muster_slots{state=\"unusable\"} %zu\n",
-                     slots[0], slots[1], slots[2]);
-    (void)buf_printf(&b,
-                     "# HELP muster_followers Streams that are open\n# TYPE muster_followers gauge\n"
-                     "muster_followers %zu\n# HELP muster_long_polls Agents' calls that wait\n"
-                     "# TYPE muster_long_polls gauge\nmuster_long_polls %zu\n",
-                     events_followers(c), waiters_count(c->waiters));
-    (void)buf_printf(&b,
-                     "# HELP muster_store_up Whether the store answers\n# TYPE muster_store_up gauge\n"
-                     "muster_store_up %d\n# HELP muster_call_queue Requests that wait for the core\n"
-                     "# TYPE muster_call_queue gauge\nmuster_call_queue %zu\n",
-                     store_up(c->store), turn_waiting(c));
-    (void)buf_printf(&b,
-                     "# HELP muster_logs_waiting Whether logs and metrics wait at the agents for this server's disk\n"
-                     "# TYPE muster_logs_waiting gauge\nmuster_logs_waiting %d\n",
-                     files_trouble(c->files) != 0);
-    gpus_metrics(&c->cluster, &b);
-    print_stragglers(c, &b);
-    audit_metrics(c, &b);
-    print_users(c, &b);
-    stats_print(c->stats, &b);
-    call_answer_new(call, 200, NULL);
-    call->page = buf_detach(&b);
-    if (!call->page) {
-        call->status = 0;
-        call_problem(call, 500, "internal", "the metrics do not fit %d bytes", METRICS_TEXT_MAX);
-    }
-}
+RUN(scrapes_answer)
 
 /* While the store is away the core waits for it: what can be said without the core is said at once. */
 static void on_metrics(void *arg, struct http_req *req)
@@ -494,10 +417,10 @@ static void on_metrics(void *arg, struct http_req *req)
     struct buf b;
 
     if (store_up(a->store)) {
-        post(arg, req, print_metrics);
+        post(arg, req, run_scrapes_answer);
         return;
     }
-    buf_init(&b, METRICS_TEXT_MAX);
+    buf_init(&b, STATS_TEXT_MAX);
     (void)buf_addstr(&b, "# HELP muster_store_up Whether the store answers\n# TYPE muster_store_up gauge\n"
                          "muster_store_up 0\n");
     stats_print(a->stats, &b);

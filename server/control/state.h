@@ -36,8 +36,10 @@ struct events;
 struct files;
 struct givers;
 struct looks;
+struct places;
 struct quarantine;
 struct readers;
+struct scrapes;
 struct storing;
 struct waiters;
 struct watermark;
@@ -103,6 +105,7 @@ struct core {
     struct store *store;     /* borrowed */
     struct stats *stats;     /* borrowed; safe from any thread */
     struct files *files;     /* owned */
+    struct places *places;   /* owned */
     struct readers *readers; /* owned: of people's reads, and */
     struct readers *intake;  /* owned: of large bodies, which are parsed there */
     struct turn turn;
@@ -122,6 +125,7 @@ struct core {
     struct enroll *enroll;
     struct secrets *secrets;
     struct looks *looks;
+    struct scrapes *scrapes;
     struct log_quota log_quota;
     uint64_t evidence;       /* number of the newest that was asked for (incidents.h) */
     size_t rendezvous_bytes; /* of all runs (rendezvous.h) */

@@ -18,17 +18,20 @@
 #include "server/control/load.h"
 #include "server/control/log_quota.h"
 #include "server/control/looks.h"
+#include "server/control/places.h"
 #include "server/control/polls.h"
 #include "server/control/quarantine.h"
 #include "server/control/readers.h"
 #include "server/control/records.h"
 #include "server/control/reports.h"
 #include "server/control/retire.h"
+#include "server/control/scrapes.h"
 #include "server/control/secrets.h"
 #include "server/control/storing.h"
 #include "server/control/waiters.h"
 #include "server/control/wall.h"
 #include "server/http/call.h"
+#include "server/http/http_page.h"
 #include "server/store/job_store.h"
 #include "server/store/watermark.h"
 
@@ -50,22 +53,12 @@ static void read_clock(struct core *c)
 
 /* --- committing -------------------------------------------------------------------------------------- */
 
-/* The folders of a run that has been assigned: its nodes hear of it once this turn is durable. */
-static void make_folders(struct core *c, struct entry *e)
-{
-    struct merr err;
-
-    if (spool_make_job(&c->cfg.spool, e->job.id, &err) < 0) /* what it says is kept all the same */
-        log_warn("job j%llu: %s", (unsigned long long)e->job.id, err.text);
-    e->run.wants_folders = false;
-}
-
 /* Put all that this turn changed into the batch. False: the process ends. */
 static bool put_changes(struct core *c)
 {
     for (struct entry *e = c->jobs.dirty; e; e = e->dirty_next) {
-        if (e->run.wants_folders && c->turn.marked)
-            make_folders(c, e);
+        if (e->run.folders == ENTRY_FOLDERS_WANTED && c->turn.marked)
+            places_ask(c, e);
         if (!records_put_job(c, e)) {
             state_fatal(c, "out of memory for a job's record");
             return false;
@@ -139,8 +132,8 @@ static bool commit(struct core *c)
     raise_mark(c);
     c->turn.marked = true;
     for (struct entry *e = c->jobs.dirty; e; e = e->dirty_next)
-        if (e->run.wants_folders) /* of the first turn: else such a folder alone would look like a store that is lost */
-            make_folders(c, e);
+        if (e->run.folders == ENTRY_FOLDERS_WANTED)
+            places_ask(c, e); /* of the first turn: else such a folder alone would look like a store that is lost */
     settle(c);
     return true;
 }
@@ -160,6 +153,8 @@ static void deliver(struct core *c, bool durable)
             call->status = 0;
             free(call->page);
             call->page = NULL;
+            http_page_unref(call->shared);
+            call->shared = NULL;
             call_problem(call, 503, "stopping", "the server is stopping; ask again");
         }
         stats_observe(c->stats, STATS_REQUEST, now - call->began_us);
@@ -260,6 +255,7 @@ bool turn_take(struct core *c, struct call *list)
     if (durable) {
         events_publish(c);
         audit_publish(c);
+        places_note(c, mono_us(c) + PLACES_WAIT_US);
         polls_answer(c, false);
     }
     return durable;
@@ -319,11 +315,6 @@ void turn_post(struct core *c, struct call *call)
     call_deliver(call);
 }
 
-size_t turn_waiting(struct core *c)
-{
-    return queue_length(&c->turn.queue);
-}
-
 /* --- beginning and end -------------------------------------------------------------------------------- */
 
 void turn_free(struct core *c)
@@ -334,6 +325,7 @@ void turn_free(struct core *c)
     readers_free(c->readers);
     readers_stop(c->intake);
     readers_free(c->intake);
+    places_free(c->places);
     table_clear(&c->jobs);
     cluster_clear(&c->cluster);
     queue_destroy(&c->turn.queue);
@@ -347,6 +339,7 @@ void turn_free(struct core *c)
     enroll_free(c->enroll);
     secrets_free(c->secrets);
     looks_free(c->looks);
+    scrapes_free(c->scrapes);
     free(c);
 }
 
@@ -365,8 +358,10 @@ static int make_room(struct core *c)
     c->enroll = enroll_new();
     c->secrets = secrets_new();
     c->looks = looks_new();
+    c->scrapes = scrapes_new();
     return cluster_init(&c->cluster) == 0 && table_init(&c->jobs) == 0 && c->audit && c->events && c->givers &&
-                   c->waiters && c->quarantine && c->storing && c->deltas && c->enroll && c->secrets && c->looks
+                   c->waiters && c->quarantine && c->storing && c->deltas && c->enroll && c->secrets && c->looks &&
+                   c->scrapes
                ? 0
                : -ENOMEM;
 }
@@ -391,6 +386,7 @@ static int make(const struct core_cfg *cfg, struct store *store, struct stats *s
     r = r == 0 ? load_all(c, err) : r;
     if (r == 0)
         r = files_start(&c->cfg.spool, threads, c, &c->files, err);
+    r = r == 0 ? places_start(c, threads, &c->places, err) : r;
     r = r == 0 ? readers_start(threads ? READERS_THREADS : 0, c, &c->readers, err) : r;
     r = r == 0 ? readers_start(threads ? 1 : 0, c, &c->intake, err) : r;
     if (r < 0) {

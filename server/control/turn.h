@@ -40,7 +40,4 @@ void turn_free(struct core *c);
 /* Any thread. Takes the call over; a full queue answers 503. */
 void turn_post(struct core *c, struct call *call);
 
-/* How many calls wait; any thread. */
-size_t turn_waiting(struct core *c);
-
 #endif

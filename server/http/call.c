@@ -8,6 +8,9 @@
 
 #include "base/clock.h"
 #include "base/merr.h"
+#include "server/http/http_page.h"
+
+#define PROMETHEUS "text/plain; version=0.0.4; charset=utf-8"
 
 struct call *call_new(struct http_req *req, void (*run)(void *owner, struct call *call))
 {
@@ -34,6 +37,7 @@ void call_free(struct call *call)
     spec_free(call->spec);
     free(call->text);
     free(call->page);
+    http_page_unref(call->shared);
     free(call);
 }
 
@@ -81,9 +85,12 @@ void call_deliver(struct call *call)
     if (req && call->etag[0])
         http_set_header(req, "ETag", call->etag);
     if (req && call->page) {
-        http_reply_text(req, call->status,
-                        call->page_is_json ? "application/json" : "text/plain; version=0.0.4; charset=utf-8",
-                        call->page, strlen(call->page));
+        http_reply_text_new(req, call->status, call->page_is_json ? "application/json" : PROMETHEUS, call->page,
+                            strlen(call->page));
+        call->page = NULL;
+    } else if (req && call->shared) {
+        http_page_reply(req, call->status, PROMETHEUS, call->shared);
+        call->shared = NULL;
     } else if (req && call->status >= 400) {
         const char *code = json_string_value(json_object_get(call->reply, "code"));
         const char *detail = json_string_value(json_object_get(call->reply, "detail"));

@@ -37,6 +37,7 @@ struct call {
     char etag[32];
     char *page; /* owned: an answer as text */
     bool page_is_json;
+    struct http_page *shared; /* likewise; a reference */
 };
 
 /* One for a request (may be NULL), to be run on the thread whose queue it is put into. New; NULL: no memory. */

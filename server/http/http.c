@@ -466,6 +466,8 @@ static struct MHD_Response *response_of(struct http_req *r)
         r->status = 200;
         r->content_type = "text/event-stream; charset=utf-8";
         response = http_stream_response(r);
+    } else if (r->page) {
+        response = http_page_response(r);
     } else {
         response = MHD_create_response_from_buffer(r->out_len, r->out ? r->out : (char *)"",
                                                    r->out ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);

@@ -18,6 +18,7 @@
 #include "base/buf.h"
 #include "server/http/http.h"
 #include "server/http/http_guard.h"
+#include "server/http/http_page.h"
 #include "server/http/http_parse.h"
 #include "server/http/http_stream.h"
 #include "server/http/http_tls.h"
@@ -87,6 +88,7 @@ struct http_req {
     const char *content_type;
     char content_type_copy[64];
     char *out;
+    struct http_page *page; /* not NULL: a reference to what is sent in place of out */
     size_t out_len;
     struct {
         char *name, *value;
@@ -130,5 +132,8 @@ void http_fill_problem(struct http_req *r, int status, const char *code, const c
 /* Streams, for the sweeper: heartbeat and gone clients. r->lock is held. */
 void http_stream_sweep(struct http_req *r, int64_t now_us);
 struct MHD_Response *http_stream_response(struct http_req *r);
+
+/* For the page of r's answer. */
+struct MHD_Response *http_page_response(struct http_req *r);
 
 #endif

@@ -122,6 +122,7 @@ void http_req_unref(struct http_req *r)
     while (r->n_out_headers)
         drop_header(r, 0);
     free(r->out);
+    http_page_unref(r->page);
     free(r->uri);
     free(r->uri_parts);
     buf_clear(&r->header_text);
@@ -151,9 +152,10 @@ void http_wake(struct http_req *r)
     MHD_resume_connection(r->conn);
 }
 
-/* Give text (taken over) as the answer of a held request, or drop it when somebody has answered; ends the
+/* Give text or a page (taken over) as the answer of a held request, or drop it when somebody has answered; ends the
  * handler's hold either way. */
-static void answer_take(struct http_req *r, int status, const char *content_type, char *text, size_t len)
+static void answer_take_any(struct http_req *r, int status, const char *content_type, char *text, size_t len,
+                            struct http_page *page)
 {
     if (claim(r)) {
         r->status = status;
@@ -161,12 +163,25 @@ static void answer_take(struct http_req *r, int status, const char *content_type
         r->content_type = r->content_type_copy;
         r->out = text;
         r->out_len = len;
+        r->page = page;
         text = NULL;
+        page = NULL;
         http_wake(r);
         pthread_mutex_unlock(&r->lock);
     }
     free(text);
+    http_page_unref(page);
     http_req_unref(r);
+}
+
+static void answer_take(struct http_req *r, int status, const char *content_type, char *text, size_t len)
+{
+    answer_take_any(r, status, content_type, text, len, NULL);
+}
+
+void http_page_reply(struct http_req *r, int status, const char *content_type, struct http_page *p)
+{
+    answer_take_any(r, status, content_type, NULL, http_page_bytes(p), p);
 }
 
 bool http_closed(const struct http_req *r)
@@ -234,6 +249,11 @@ void http_reply_text(struct http_req *r, int status, const char *content_type, c
         copy[len] = '\0';
     }
     answer_take(r, copy ? status : 503, content_type, copy, copy ? len : 0);
+}
+
+void http_reply_text_new(struct http_req *r, int status, const char *content_type, char *text, size_t len)
+{
+    answer_take(r, status, content_type, text, len);
 }
 
 static const char *title_of(int status)

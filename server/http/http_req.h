@@ -49,6 +49,8 @@ void http_set_header(struct http_req *r, const char *name, const char *value);
 void http_reply_new(struct http_req *r, int status, json_t *body);
 /* Answer with text; copied. */
 void http_reply_text(struct http_req *r, int status, const char *content_type, const char *text, size_t len);
+/* The same with text from malloc(), which is taken over. */
+void http_reply_text_new(struct http_req *r, int status, const char *content_type, char *text, size_t len);
 /* Answer with a problem: type "urn:muster:problem:CODE", title from the status. */
 void http_problem(struct http_req *r, int status, const char *code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));

@@ -3,6 +3,7 @@ import concurrent.futures
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import time
 
@@ -175,7 +176,12 @@ def test_a_server_that_takes_over_elsewhere_finds_logs_and_metrics(tmp_path):
         redis.wait(PATIENCE_S)
 
 
-def test_metrics_of_450_nodes_with_8_gpus_are_answered(tmp_path):
+def resident_bytes(pid):
+    with open(f"/proc/{pid}/statm", encoding="ascii") as f:
+        return int(f.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+def test_metrics_of_450_nodes_with_8_gpus_are_answered_in_bounded_memory_to_a_thousand_who_do_not_read(tmp_path):
     with Cluster(str(tmp_path), slots=0) as cluster:
         agent, _, _ = given_a_job(cluster)
         slots = [{"slot": i, "kind": "gpu", "class": "h100", "threads": 1, "memory_mib": 100} for i in range(8)]
@@ -191,3 +197,15 @@ def test_metrics_of_450_nodes_with_8_gpus_are_answered(tmp_path):
         got = requests.get(f"{cluster.url}/metrics", timeout=PATIENCE_S)
         assert got.status_code == 200 and len(got.content) > MIB
         assert got.text.count("muster_node_up{") == 451
+        before = resident_bytes(cluster.server.pid)
+        with contextlib.ExitStack() as stack:
+            for _ in range(1000):
+                s = stack.enter_context(socket.socket())
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                s.connect(("127.0.0.1", cluster.port))
+                s.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert s.recv(12) == b"HTTP/1.1 200"  # it was answered, and so were those before it
+            grown = resident_bytes(cluster.server.pid) - before
+            again = requests.get(f"{cluster.url}/metrics", timeout=PATIENCE_S)  # and so is who reads
+            assert again.status_code == 200 and again.text.count("muster_node_up{") == 451
+        assert grown < 200 * MIB, f"{grown >> 20} MiB where {1000 * len(got.content) >> 20} were asked for"

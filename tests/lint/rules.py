@@ -63,9 +63,9 @@ LAYERS = {"worker/engine/comm": [
      "readers", "sealing", "stalls", "standby", "waiters"],
     ["auth"], ["table"], ["state"],
     ["admission", "audit", "ceilings", "events", "incidents", "offsets", "plans", "ports", "proofs", "quarantine",
-     "records", "rendezvous", "retire", "rights", "round", "secrets", "storing"],
+     "records", "rendezvous", "retire", "rights", "round", "scrapes", "secrets", "storing"],
     ["change", "learn", "timeline"],
-    ["care", "enroll", "givers", "wall"], ["runs", "view"],
+    ["care", "enroll", "givers", "places", "wall"], ["runs", "view"],
     ["contact", "deltas", "dispatch", "hangs", "lags", "load", "log_quota", "looks", "saves"],
     ["bulk", "jobs", "listing", "nodes", "polls", "projects", "reports", "salvage", "tokens"], ["agents"], ["turn"],
     ["routes"],
@@ -102,7 +102,7 @@ SEAMS = {
          ["server/control/records.c", *OWN_ROWS, *(f"server/control/{page}.c" for page in PAGES)]),
         (r"store_(commit|renew\w*|epoch|mark|batch\w*|up|leader|open|close)", "only the turn leads the store",
          ["server/control/turn.c", "server/control/load.c", "server/control/state.h", "server/control/audit.c",
-          "server/control/routes.c"]),  # whether it is up is told by the doors, too
+          "server/control/routes.c", "server/control/scrapes.c"]),  # whether it is up is told by the doors, too
     ],
 }
 # Rooms each of whose modules has a header of its own, whose functions all have the module's name as their prefix.

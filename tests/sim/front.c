@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "server/control/routes.h"
+#include "server/http/http_page.h"
 #include "server/http/http_parse.h"
 #include "server/http/http_stream.h"
 
@@ -182,6 +183,21 @@ void http_reply_text(struct http_req *r, int status, const char *content_type, c
 {
     (void)content_type;
     finish(r, status, text, len);
+}
+
+void http_reply_text_new(struct http_req *r, int status, const char *content_type, char *text, size_t len)
+{
+    http_reply_text(r, status, content_type, text, len);
+    free(text);
+}
+
+void http_page_reply(struct http_req *r, int status, const char *content_type, struct http_page *p)
+{
+    size_t len = http_page_bytes(p);
+    char *text = malloc(len + 1);
+
+    http_reply_text_new(r, status, content_type, text, text ? (size_t)http_page_read(p, 0, text, len) : 0);
+    http_page_unref(p);
 }
 
 void http_problem(struct http_req *r, int status, const char *code, const char *fmt, ...)

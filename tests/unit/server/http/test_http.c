@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "server/http/http.h"
+#include "server/http/http_page.h"
 
 #define HELD_MAX 512
 #define REPLY_MAX (4 << 20)
@@ -118,6 +119,16 @@ static enum http_auth who(void *arg, const char *token, int64_t wall_us, struct 
     return ret->role == ROLE_NONE ? HTTP_AUTH_UNKNOWN : HTTP_AUTH_KNOWN;
 }
 
+#define PAGE_BYTES (16 << 20) /* more than a socket holds */
+
+static struct http_page *page;
+
+static void paged(void *arg, struct http_req *r)
+{
+    (void)arg;
+    http_page_reply(r, 200, "text/plain", http_page_ref(page));
+}
+
 static const struct query_parameter echoed[] = {QUERY_TEXT("echo"), {.name = NULL}};
 static const struct http_route routes[] = {
     {"GET", "/", ROLE_NONE, at_once, 0, echoed},
@@ -128,6 +139,7 @@ static const struct http_route routes[] = {
     {"GET", "/held", ROLE_NONE, held, 1, NULL},
     {"GET", "/held-long", ROLE_NONE, held, 30, NULL},
     {"GET", "/stream", ROLE_NONE, streamed, 0, NULL},
+    {"GET", "/page", ROLE_NONE, paged, 0, NULL},
 };
 
 static int start_with(int max_connections, int read_limit_ms)
@@ -717,6 +729,57 @@ static void a_port_in_use_is_named(void **state)
     assert_non_null(strstr(err.text, "another program"));
 }
 
+static void new_page(void)
+{
+    char *text = malloc(PAGE_BYTES);
+
+    assert_non_null(text);
+    memset(text, 'x', PAGE_BYTES);
+    page = http_page_new(text, PAGE_BYTES);
+    assert_non_null(page);
+}
+
+/* Bytes of an answer to its end, the head counted. */
+static size_t count_to_end(int fd)
+{
+    static char part[65536];
+    size_t len = 0;
+    ssize_t n;
+
+    while ((n = recv(fd, part, sizeof(part), 0)) > 0)
+        len += (size_t)n;
+    assert_true(n == 0 || errno != EAGAIN);
+    close(fd);
+    return len;
+}
+
+static int begin_page(const char *request)
+{
+    int fd = dial();
+
+    say(fd, request);
+    assert_true(recv(fd, &(char){0}, 1, 0) == 1);
+    return fd;
+}
+
+/* So many bytes of a page in each of the answers would be gigabytes. */
+static void many_readers_share_one_page_and_one_that_is_withdrawn_cuts_them_off(void **state)
+{
+    static int slow[100];
+
+    (void)state;
+    new_page();
+    for (size_t i = 0; i < COUNT(slow); i++)
+        slow[i] = begin_page(HEAD("GET", "/page", "")); /* it goes no further */
+    assert_true(http_page_shared(page));
+    assert_true(count_to_end(begin_page(HEAD("GET", "/page", ""))) > PAGE_BYTES);
+    assert_non_null(strstr(ask(HEAD("HEAD", "/page", "")), "Content-Length: 16777216"));
+    http_page_withdraw(page);
+    for (size_t i = 0; i < COUNT(slow); i++)
+        assert_true(count_to_end(slow[i]) < PAGE_BYTES);
+    http_page_unref(page);
+}
+
 int main(void)
 {
 #define WITH_SERVER(f) cmocka_unit_test_setup_teardown(f, start, stop)
@@ -740,6 +803,7 @@ int main(void)
         WITH_SERVER(four_hundred_idle_connections_slow_nobody),
         WITH_SERVER(stopping_answers_what_waits),
         WITH_SERVER(a_port_in_use_is_named),
+        WITH_SERVER(many_readers_share_one_page_and_one_that_is_withdrawn_cuts_them_off),
         cmocka_unit_test(an_address_beyond_loopback_needs_tls_or_consent),
     };
 
