@@ -87,7 +87,7 @@ static void remember(const struct act_history *h, const struct act_incident *i, 
 static bool repeats(const struct act_history *h, const struct act_incident *i)
 {
     return i->signature != 0 && i->step >= 0 && i->signature == h->signature && i->step == h->signature_step &&
-           (i->class_ == ACT_USER || (i->class_ == ACT_CRASH && i->node != h->node));
+           (i->class_ == ACT_USER || ((i->class_ == ACT_CRASH || i->class_ == ACT_NUMERIC) && i->node != h->node));
 }
 
 /* Whether the history speaks against another attempt, and why. */

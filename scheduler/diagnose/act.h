@@ -40,7 +40,7 @@ enum act_verb {
     ACT_NOTHING,   /* this incident was acted upon before */
     ACT_IN_PLACE,  /* again, on the same nodes as well as on any */
     ACT_ELSEWHERE, /* again, and not on the node of the rank that failed first where others fit */
-    ACT_ROLL_BACK, /* again, from a checkpoint further back (back) */
+    ACT_ROLL_BACK, /* the same, from a checkpoint further back (back) */
     ACT_FAIL,
     ACT_FAIL_USER, /* and it is the owner's to repair */
 };

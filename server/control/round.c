@@ -410,7 +410,9 @@ static const char *left_node(const struct job *j)
 {
     const char *action = json_string_value(json_object_get(j->outcome, "action"));
 
-    return j->state == JOB_RECOVERING && action && strcmp(action, act_verb_name(ACT_ELSEWHERE)) == 0
+    return j->state == JOB_RECOVERING && action &&
+                   (strcmp(action, act_verb_name(ACT_ELSEWHERE)) == 0 ||
+                    strcmp(action, act_verb_name(ACT_ROLL_BACK)) == 0)
                ? json_string_value(json_object_get(j->outcome, "node"))
                : NULL;
 }

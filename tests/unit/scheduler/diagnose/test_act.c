@@ -185,6 +185,21 @@ static void bad_numbers_roll_back_further_three_times(void **state)
     assert_int_equal(l.got.back, 1);
 }
 
+static void a_number_that_is_none_at_the_same_step_on_two_nodes_is_the_owners(void **state)
+{
+    for (int same_node = 0; same_node < 2; same_node++) {
+        struct life l = begin(ACT_NUMERIC);
+
+        (void)state;
+        l.next.step = 40;
+        l.next.signature = 7;
+        l.next.node = 1;
+        assert_int_equal(fail_again(&l, MINUTE), ACT_ROLL_BACK);
+        l.next.node = same_node ? 1 : 2;
+        assert_int_equal(fail_again(&l, MINUTE), same_node ? ACT_ROLL_BACK : ACT_FAIL_USER);
+    }
+}
+
 static void replicas_that_differ_roll_back_with_bad_numbers_and_are_no_fault_of_the_owner(void **state)
 {
     struct life l = begin(ACT_NUMERIC);
@@ -279,6 +294,7 @@ int main(void)
         cmocka_unit_test(a_program_that_ends_twice_alike_at_one_step_fails_as_its_owners),
         cmocka_unit_test(operations_out_of_order_are_tried_once_more_and_then_told_to_the_owner),
         cmocka_unit_test(bad_numbers_roll_back_further_three_times),
+        cmocka_unit_test(a_number_that_is_none_at_the_same_step_on_two_nodes_is_the_owners),
         cmocka_unit_test(replicas_that_differ_roll_back_with_bad_numbers_and_are_no_fault_of_the_owner),
         cmocka_unit_test(three_attempts_that_do_not_pass_their_checkpoint_are_the_last),
         cmocka_unit_test(attempts_that_others_ended_do_not_count_as_without_progress),
