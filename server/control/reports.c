@@ -245,10 +245,13 @@ void reports_take_node(struct core *c, struct node *n, const json_t *body)
 /* A line of metrics.jsonl, which is taken over. */
 static void take_metric_line_new(struct core *c, struct entry *e, uint32_t generation, json_t *line)
 {
+    json_t *progress = view_progress(line, e->steps), *loss = json_object_get(e->job.progress, "loss");
     char id[24], at[CLOCK_RFC3339_MAX];
 
+    if (loss && json_is_null(json_object_get(progress, "loss"))) /* a program tells it now and then */
+        (void)json_object_set(progress, "loss", loss);
     json_decref(e->job.progress);
-    e->job.progress = view_progress(line, e->steps);
+    e->job.progress = progress;
     e->progress_of = generation;
     learn_metrics(c, e, generation, line);
     if (events_followers(c) == 0) {

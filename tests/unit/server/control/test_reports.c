@@ -364,6 +364,27 @@ static void a_line_of_metrics_is_the_jobs_progress(void **state)
     assert_int_equal(scene_entry(s, job)->progress_of, 1);
 }
 
+static void a_line_without_a_loss_leaves_the_last_one(void **state)
+{
+    struct scene *s = *state;
+    uint64_t job = begin(s);
+    const json_t *progress;
+    char id[24];
+
+    (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)job);
+    (void)scene_report(s, "n1", json_array(),
+                       json_pack("{s:[{s:s, s:i, s:s}]}", "metrics", "job", id, "generation", 1, "text",
+                                 "{\"step\": 6, \"loss\": 2.5}\n{\"step\": 7, \"lr\": 0.1}\n{\"loss\": null}\n"));
+    progress = scene_entry(s, job)->job.progress;
+    assert_true(json_real_value(json_object_get(progress, "loss")) == 2.5);
+    (void)scene_report(s, "n1", json_array(),
+                       json_pack("{s:[{s:s, s:i, s:s}]}", "metrics", "job", id, "generation", 1, "text",
+                                 "{\"step\": 8, \"loss\": 2.25}\n"));
+    progress = scene_entry(s, job)->job.progress;
+    assert_true(json_real_value(json_object_get(progress, "loss")) == 2.25);
+    assert_int_equal(json_integer_value(json_object_get(progress, "step")), 9);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, scene_start, scene_stop)
 
 static json_t *ended_json(int rank, const char *cause, int signal, int at_ms)
@@ -475,6 +496,7 @@ int main(void)
         TEST(a_line_that_is_not_whole_waits_for_its_end),
         TEST(what_is_no_event_is_passed_over),
         TEST(a_line_of_metrics_is_the_jobs_progress),
+        TEST(a_line_without_a_loss_leaves_the_last_one),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
