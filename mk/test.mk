@@ -46,8 +46,8 @@ $(BUILD)/tests/fault/checkpoint_writer $(BUILD)/tests/fault/checkpoint_power: $(
 	@echo "  ld  $@"
 	@$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(call external_of,checkpoint)
 
-# What lets a test set the clock of a cluster, and slow a rank.
-PRELOADED := $(BUILD)/tests/fault/set_clock.so $(BUILD)/tests/fault/slow_rank.so
+# What lets a test set the clock of a cluster, slow a rank, and hold up the removal of files.
+PRELOADED := $(patsubst %,$(BUILD)/tests/fault/%.so,set_clock slow_rank slow_unlink)
 test-programs: $(PRELOADED)
 $(PRELOADED): $(BUILD)/tests/fault/%.so: tests/fault/%.c
 	@mkdir -p $(@D)

@@ -18,10 +18,9 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/try.h"
-#include "worker/agent/deep.h"
 #include "worker/agent/guard.h"
 
-#define CLEAN_US 10000000
+#define DROP_US 10000000 /* for one folder of those that are dropped at once */
 
 const char *account_shm(const struct account *a, const char *folder, char ret[PATH_MAX])
 {
@@ -127,13 +126,13 @@ static _Noreturn void clean_as(const struct account *a, const char *user, const 
     _exit(0);
 }
 
-void account_clean(const struct account *a, const char *folder)
+void account_clean(const struct account *a, const char *folder, int64_t budget_us, int stop_fd)
 {
-    int64_t deadline_us = clock_mono_us() + CLEAN_US;
+    int64_t deadline_us = clock_mono_us() + budget_us;
     IO_CLOSE_AUTO int fd = -1;
     const struct passwd *user;
     char path[PATH_MAX], shm[PATH_MAX];
-    struct pollfd p;
+    struct pollfd p[2];
     struct stat st;
     pid_t child;
 
@@ -147,8 +146,9 @@ void account_clean(const struct account *a, const char *folder)
     if (child < 0)
         return;
     fd = (int)syscall(SYS_pidfd_open, child, 0);
-    p = (struct pollfd){.fd = fd, .events = POLLIN};
-    while (fd >= 0 && poll(&p, 1, clock_poll_ms(deadline_us)) < 0 && errno == EINTR)
+    p[0] = (struct pollfd){.fd = fd, .events = POLLIN};
+    p[1] = (struct pollfd){.fd = stop_fd, .events = POLLIN};
+    while (fd >= 0 && poll(p, 2, clock_poll_ms(deadline_us)) < 0 && errno == EINTR)
         ;
     (void)kill(child, SIGKILL); /* unreaped: the number is its own */
     (void)waitpid(child, NULL, 0);
@@ -161,24 +161,10 @@ void account_drop(const struct account *a, const char *root)
     char path[PATH_MAX];
 
     while (d && (e = readdir(d)))
-        if (e->d_name[0] != '.' && snprintf(path, sizeof(path), "%s/%s", root, e->d_name) < (int)sizeof(path))
-            account_clean(a, path);
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
+            snprintf(path, sizeof(path), "%s/%s", root, e->d_name) < (int)sizeof(path))
+            account_clean(a, path, DROP_US, -1);
     if (d)
         (void)closedir(d);
     (void)io_remove_tree(root, NULL);
-}
-
-int account_remove_run(const struct account *a, const char *folder, struct merr *err)
-{
-    char shm[PATH_MAX];
-
-    account_clean(a, folder);
-    if (a->helper && account_shm(a, folder, shm)) {
-        (void)io_remove_tree(shm, NULL);
-        (void)rmdir(a->shm);
-    }
-    if (io_remove_tree(folder, NULL) == 0)
-        return 0;
-    (void)deep_empty(folder); /* what is left for another time is told below */
-    return io_remove_tree(folder, err);
 }

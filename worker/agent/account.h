@@ -9,6 +9,7 @@
 
 #include <limits.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/merr.h"
 
@@ -30,13 +31,11 @@ int account_share_file(const struct account *a, const char *path, bool writable,
 int account_share_memory(const struct account *a, const char *path, const char *folder, const char *user,
                          struct merr *err);
 
-/* Remove what is the user's in a folder of theirs or of a run: as that user. What is not permitted stays. */
-void account_clean(const struct account *a, const char *folder);
+/* Remove what is the user's in a folder of theirs or of a run: as that user. What is not permitted stays, and what
+ * there is no time for, or when stop_fd (-1: none) becomes readable. */
+void account_clean(const struct account *a, const char *folder, int64_t budget_us, int stop_fd);
 
 /* Remove all of a folder of folders that are users' or of a run. */
 void account_drop(const struct account *a, const char *root);
-
-/* Remove the folder of a run, and its /dev/shm. */
-int account_remove_run(const struct account *a, const char *folder, struct merr *err);
 
 #endif

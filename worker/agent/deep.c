@@ -85,10 +85,15 @@ int deep_empty(const char *folder)
         while (r == 0 && (e = readdir(top))) {
             struct stat st;
 
-            if (!is_real(e) || fstatat(d.top, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode))
+            if (!is_real(e) || fstatat(d.top, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
                 continue;
             again = true;
-            r = d.steps-- > 0 ? empty_one(&d, e->d_name) : -EAGAIN;
+            if (d.steps-- <= 0)
+                r = -EAGAIN;
+            else if (S_ISDIR(st.st_mode))
+                r = empty_one(&d, e->d_name);
+            else if (unlinkat(d.top, e->d_name, 0) < 0)
+                r = -errno;
         }
     }
     if (top)

@@ -24,8 +24,10 @@
 #include "worker/agent/evidence.h"
 #include "worker/agent/launch.h"
 #include "worker/agent/memory.h"
+#include "worker/agent/order.h"
 #include "worker/agent/proc.h"
 #include "worker/agent/steps.h"
+#include "worker/agent/waste.h"
 #include "worker/flight/flight_read.h"
 
 #define TAIL_BYTES 8192
@@ -35,6 +37,7 @@ struct machine {
     char *root, *self, *train, *cwd, *memory, *quota, *pass_env;
     char cgroup[CGROUP_LIST_MAX]; /* folders of the ranks' control groups; "": none */
     struct account account;
+    struct waste *waste;               /* owned */
     const struct cgroup_limits *share; /* borrowed; NULL: no limits but the spec's */
     char boot_id[PROC_BOOT_ID_MAX];
     uint64_t memory_limit;
@@ -95,7 +98,8 @@ int machine_new(const struct machine_cfg *cfg, struct machine **ret, struct merr
     h->with_parent = cfg->with_parent;
     h->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     proc_boot_id(h->boot_id);
-    if (!ok || h->epoll_fd < 0) {
+    h->waste = ok ? waste_new(&h->account, h->root, h->memory) : NULL;
+    if (!h->waste || h->epoll_fd < 0) {
         machine_free(h);
         return merr_set(err, -ENOMEM, "no memory or descriptor to look after processes");
     }
@@ -113,6 +117,7 @@ void machine_free(struct machine *h)
 {
     if (!h)
         return;
+    waste_free(h->waste);
     free(h->root);
     free(h->self);
     free(h->train);
@@ -190,7 +195,7 @@ static void give_memory(const struct machine *h, struct assignment *a, const cha
     char path[PATH_MAX];
     struct merr why;
 
-    if (memory_open(h->memory, a->job, a->dir, path, &why) < 0 ||
+    if (memory_open(h->waste, h->memory, a->job, a->dir, path, &why) < 0 ||
         account_share_memory(&h->account, path, folder, a->unix_user, &why) < 0) {
         utf8_copy(a->no_memory, sizeof(a->no_memory), why.text);
         return;
@@ -278,7 +283,7 @@ static int see_run(struct machine *h, const char *folder, machine_run_fn *fn, vo
     if (r < 0)
         end_unknown(folder);
     if (r == -ENOENT)
-        return io_remove_tree(folder, err);
+        return waste_take(h->waste, folder, err);
     if (r < 0)
         return r;
     r = fn(arg, folder, &a, strcmp(a.boot_id, h->boot_id) == 0, err);
@@ -293,6 +298,7 @@ int machine_each_run(struct machine *h, machine_run_fn *fn, void *arg, struct me
     struct merr first = {""}, each;
     int code = 0;
 
+    waste_begin(h->waste);
     if (!dir)
         return errno == ENOENT ? 0 : merr_errno(err, -errno, "cannot read '%s'", h->root);
     while ((e = readdir(dir))) {
@@ -320,7 +326,7 @@ int machine_each_run(struct machine *h, machine_run_fn *fn, void *arg, struct me
 
 int machine_run_remove(struct machine *h, const char *folder, struct merr *err)
 {
-    return account_remove_run(&h->account, folder, err);
+    return waste_take(h->waste, folder, err);
 }
 
 ssize_t machine_run_read(const struct machine *h, const char *folder, const char *name, int rank, off_t offset,
@@ -445,6 +451,8 @@ static int have_guard(const struct machine_rank *r, const struct machine_launch 
     char *tmp = folders[0], *shm = folders[1], *memory = folders[2];
 
     (void)snprintf(tmp, PATH_MAX, "%.4000s/tmp", r->folder);
+    if (l->spec->kind == JOB_TRAIN && *order_hidden(h->train))
+        return merr_set(err, -ENOENT, "cannot run '%s'%s", h->train, order_hidden(h->train));
     *ret = (struct guard_rank){.user = l->user, .tmp = tmp};
     ret->shm = account_shm(a, r->folder, shm);
     (void)snprintf(memory, PATH_MAX, "%.3900s/%s", h->memory ? h->memory : "", l->job);
@@ -865,30 +873,25 @@ json_t *machine_rank_tail(const struct machine_rank *r)
 
 /* --- memory of jobs ---------------------------------------------------------------------------------- */
 
-/* What is the user's in it goes first. */
-static void close_memory(const struct machine *h, const char *job, bool done)
-{
-    char path[PATH_MAX];
-
-    if (done && h->account.helper && (size_t)snprintf(path, sizeof(path), "%s/%s", h->memory, job) < sizeof(path))
-        account_clean(&h->account, path);
-    memory_close(h->memory, job, done);
-}
-
 void machine_memory_close(struct machine *h, const char *job, bool done)
 {
     if (h->memory)
-        close_memory(h, job, done);
+        memory_close(h->waste, h->memory, job, done);
 }
 
 void machine_memory_sweep(struct machine *h, bool (*used)(const void *arg, const char *job), const void *arg)
 {
     if (h->memory)
-        memory_sweep(h->memory, used, arg, clock_wall_us());
+        memory_sweep(h->waste, h->memory, used, arg, clock_wall_us());
+    if (h->account.shm[0])
+        (void)rmdir(h->account.shm); /* unless a run has some */
 }
 
 void machine_memory_drop(struct machine *h)
 {
-    if (h->memory)
-        account_drop(&h->account, h->memory);
+    if (!h->memory)
+        return;
+    waste_free(h->waste);
+    h->waste = NULL;
+    account_drop(&h->account, h->memory);
 }

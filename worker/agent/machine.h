@@ -81,7 +81,7 @@ typedef int machine_run_fn(void *arg, const char *folder, struct assignment *ass
                            struct merr *err);
 int machine_each_run(struct machine *h, machine_run_fn *fn, void *arg, struct merr *err);
 
-/* Remove a run's folder. Its processes are gone. */
+/* Remove a run's folder, whose processes are gone: it is set aside at once (waste.h). -EBUSY while too many wait. */
 int machine_run_remove(struct machine *h, const char *folder, struct merr *err);
 
 /* Up to n bytes from offset on of a file of a run ("metrics.jsonl"), rank < 0, or of a rank's log. Returns how many,
@@ -199,7 +199,7 @@ void machine_memory_close(struct machine *h, const char *job, bool done);
 /* Remove what no job has used for long. used(arg, job): has it a run here? */
 void machine_memory_sweep(struct machine *h, bool (*used)(const void *arg, const char *job), const void *arg);
 
-/* Give all of it back. */
+/* Give all of it back. Nothing is asked of the machine after that but machine_free(). */
 void machine_memory_drop(struct machine *h);
 
 #endif

@@ -63,7 +63,8 @@ static int make_root(const char *root, struct merr *err)
     return r;
 }
 
-int memory_open(const char *root, const char *job, const char *dir, char ret[PATH_MAX], struct merr *err)
+int memory_open(struct waste *waste, const char *root, const char *job, const char *dir, char ret[PATH_MAX],
+                struct merr *err)
 {
     char id[128], path[PATH_MAX], owner[PATH_MAX + 8];
     int r = identity(dir, id, sizeof(id), err);
@@ -73,7 +74,7 @@ int memory_open(const char *root, const char *job, const char *dir, char ret[PAT
     if (r == 0)
         r = job_path(root, job, path, err);
     if (r == 0 && !is_of(path, id)) {
-        r = io_remove_tree(path, err);
+        r = waste_take(waste, path, err);
         if (r == 0)
             r = io_mkdirs(path, 0700, err);
         (void)snprintf(owner, sizeof(owner), "%s/.owner", path);
@@ -85,21 +86,22 @@ int memory_open(const char *root, const char *job, const char *dir, char ret[PAT
     return r;
 }
 
-void memory_close(const char *root, const char *job, bool done)
+void memory_close(struct waste *waste, const char *root, const char *job, bool done)
 {
     char path[PATH_MAX];
 
     if (job_path(root, job, path, NULL) < 0)
         return;
     if (done) {
-        (void)io_remove_tree(path, NULL); /* what stays is swept later */
-        (void)rmdir(root);                /* unless another job has memory */
+        (void)waste_take(waste, path, NULL); /* what stays is swept later */
+        (void)rmdir(root);                   /* unless another job has memory */
     } else {
         (void)utimensat(AT_FDCWD, path, NULL, 0); /* kept from now on */
     }
 }
 
-void memory_sweep(const char *root, bool (*used)(const void *arg, const char *job), const void *arg, int64_t wall_us)
+void memory_sweep(struct waste *waste, const char *root, bool (*used)(const void *arg, const char *job),
+                  const void *arg, int64_t wall_us)
 {
     DIR *d = opendir(root);
     char path[PATH_MAX];
@@ -110,8 +112,9 @@ void memory_sweep(const char *root, bool (*used)(const void *arg, const char *jo
         if (e->d_name[0] == '.' || used(arg, e->d_name) || job_path(root, e->d_name, path, NULL) < 0)
             continue;
         if (lstat(path, &st) == 0 && wall_us / 1000000 - st.st_mtime > MEMORY_KEEP_S)
-            (void)io_remove_tree(path, NULL);
+            (void)waste_take(waste, path, NULL);
     }
     if (d)
         (void)closedir(d);
+    (void)rmdir(root); /* unless a job has memory */
 }

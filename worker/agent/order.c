@@ -76,9 +76,19 @@ void order_clear(struct order *o)
     free(o->argv);
 }
 
+const char *order_hidden(const char *path)
+{
+    return strncmp(path, "/tmp/", 5) == 0 || strncmp(path, "/dev/shm/", 9) == 0
+               ? ": a rank with an account of its own has a /tmp and /dev/shm of its own, too, and does not see what "
+                 "the "
+                 "machine has there; put it elsewhere"
+               : "";
+}
+
 int order_main(void)
 {
     static struct order o;
+    int code;
     struct merr err;
     struct buf b;
     sigset_t none;
@@ -95,10 +105,11 @@ int order_main(void)
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     environ = o.envp;
     if (chdir(o.folder) < 0) {
-        fprintf(stderr, "muster: cannot enter folder '%s': %s\n", o.folder, strerror(errno));
+        fprintf(stderr, "muster: cannot enter folder '%s': %s%s\n", o.folder, strerror(errno), order_hidden(o.folder));
         return 126;
     }
     (void)execvp(o.argv[0], o.argv);
-    fprintf(stderr, "muster: cannot run '%s': %s\n", o.argv[0], strerror(errno));
-    return errno == ENOENT ? 127 : 126;
+    code = errno;
+    fprintf(stderr, "muster: cannot run '%s': %s%s\n", o.argv[0], strerror(code), order_hidden(o.argv[0]));
+    return code == ENOENT ? 127 : 126;
 }

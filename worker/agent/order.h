@@ -24,6 +24,9 @@ int order_write(const char *folder, char *const *argv, char *const *envp, int *r
 int order_read(char *text, size_t len, struct order *ret, struct merr *err);
 void order_clear(struct order *o);
 
+/* What to say of a path that is not there for a rank since it lies where the rank has a folder of its own; else "". */
+const char *order_hidden(const char *path);
+
 /* The program `muster-agent rank`: returns a status only when it could not become another. */
 int order_main(void);
 

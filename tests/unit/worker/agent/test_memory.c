@@ -27,7 +27,7 @@ static int set_up(void **state)
     memory_root(top, "/state", root);
     (void)snprintf(job_dir, sizeof(job_dir), "%s", at("j1"));
     assert_int_equal(io_mkdirs(job_dir, 0755, NULL), 0);
-    assert_int_equal(memory_open(root, "j1", job_dir, path, NULL), 0);
+    assert_int_equal(memory_open(NULL, root, "j1", job_dir, path, NULL), 0);
     (void)snprintf(file, sizeof(file), "%s/snapshot", path);
     assert_int_equal(io_publish_file(file, "x", 1, 0600, NULL), 0);
     return 0;
@@ -42,17 +42,17 @@ static int tear_down(void **state)
 static void the_next_generation_of_a_job_finds_what_the_last_left(void **state)
 {
     (void)state;
-    memory_close(root, "j1", false);
-    assert_int_equal(memory_open(root, "j1", job_dir, path, NULL), 0);
+    memory_close(NULL, root, "j1", false);
+    assert_int_equal(memory_open(NULL, root, "j1", job_dir, path, NULL), 0);
     assert_true(is_there("snapshot"));
 }
 
 static void a_job_that_is_done_leaves_nothing(void **state)
 {
     (void)state;
-    memory_close(root, "j1", true);
+    memory_close(NULL, root, "j1", true);
     assert_int_equal(access(path, F_OK), -1);
-    memory_close(root, "j1", true); /* twice is fine */
+    memory_close(NULL, root, "j1", true); /* twice is fine */
 }
 
 static void another_job_of_the_same_name_does_not_inherit(void **state)
@@ -63,7 +63,7 @@ static void another_job_of_the_same_name_does_not_inherit(void **state)
     (void)snprintf(old, sizeof(old), "%s.old", job_dir);
     assert_int_equal(rename(job_dir, old), 0);
     assert_int_equal(io_mkdirs(job_dir, 0755, NULL), 0);
-    assert_int_equal(memory_open(root, "j1", job_dir, path, NULL), 0);
+    assert_int_equal(memory_open(NULL, root, "j1", job_dir, path, NULL), 0);
     assert_false(is_there("snapshot"));
     assert_int_equal(io_remove_tree(old, NULL), 0);
 }
@@ -87,9 +87,9 @@ static void memory_is_kept_for_a_while_after_its_last_run(void **state)
     };
 
     (void)state;
-    memory_close(root, "j1", false);
+    memory_close(NULL, root, "j1", false);
     for (size_t i = 0; i < COUNT(table); i++) {
-        memory_sweep(root, is_j1, &table[i].used, clock_wall_us() + table[i].seconds * INT64_C(1000000));
+        memory_sweep(NULL, root, is_j1, &table[i].used, clock_wall_us() + table[i].seconds * INT64_C(1000000));
         assert_int_equal(is_there("snapshot"), table[i].stays);
     }
 }
@@ -100,7 +100,7 @@ static void a_folder_that_others_can_write_to_is_refused(void **state)
 
     (void)state;
     assert_int_equal(chmod(root, 0777), 0);
-    assert_int_equal(memory_open(root, "j1", job_dir, path, &err), -EPERM);
+    assert_int_equal(memory_open(NULL, root, "j1", job_dir, path, &err), -EPERM);
     assert_non_null(strstr(err.text, root));
 }
 
