@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include "api/client/client.h"
+#include "base/buf.h"
 #include "base/merr.h"
 #include "base/options.h"
 
@@ -72,6 +73,9 @@ int cli_pages(struct cli *c, const char *path, const char *filters, const char *
 const char *cli_str(const json_t *o, const char *key);
 long long cli_int(const json_t *o, const char *key);
 double cli_real(const json_t *o, const char *key);
+
+/* Append a whole file ("-": standard input) to b. Returns 0 or a negative errno with words. */
+int cli_read_file(const char *file, struct buf *b, struct merr *err);
 
 /* Read a spec file ("-": standard input), change it by --set, --name, --project, --priority, --devices and --workdir,
  * make its paths absolute. Returns 0 with a new document, or an exit status with all faults said. */

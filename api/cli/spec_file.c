@@ -13,7 +13,7 @@
 #include "base/try.h"
 #include "base/utf8.h"
 
-static int read_all(const char *file, struct buf *b, struct merr *err)
+int cli_read_file(const char *file, struct buf *b, struct merr *err)
 {
     ssize_t n;
     char *at;
@@ -23,7 +23,7 @@ static int read_all(const char *file, struct buf *b, struct merr *err)
     for (;;) {
         at = buf_reserve(b, 65536);
         if (!at)
-            return merr_set(err, -EMSGSIZE, "standard input has more than %d bytes", SPEC_TEXT_MAX);
+            return merr_set(err, -EMSGSIZE, "standard input has more than %zu bytes", b->limit);
         n = io_read_full(STDIN_FILENO, at, 65536);
         if (n < 0)
             return merr_errno(err, (int)n, "cannot read standard input");
@@ -277,7 +277,7 @@ int cli_read_spec(const struct cli *c, const char *file, json_t **ret_doc)
     int r;
 
     buf_init(&b, SPEC_TEXT_MAX + 65536);
-    r = read_all(file, &b, &err);
+    r = cli_read_file(file, &b, &err);
     if (r < 0)
         return cli_fail(r == -ENOENT ? CLI_NOT_FOUND : CLI_FAILED, "%s", err.text);
     if (is_empty(buf_text(&b)))

@@ -75,6 +75,7 @@ class Place:
             cluster.wait(job, "succeeded")
         write(self.folder, "job.yaml", yaml.safe_dump(specs.train(self.corpus, steps=10, virtual_workers=4)))
         write(self.folder, "hf.token", "hf_0123456789\n")
+        shutil.copy(f"{ROOT}/examples/train.sbatch", self.folder)
         write(self.folder, "lengths.txt", "".join(f"{17 * i % 900 + 8}\n" for i in range(400)))
         trace = blocks("docs/simulator.md", "")[0][1]
         machines, rates = (text for _, text in blocks("docs/simulator.md", "json"))
