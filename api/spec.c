@@ -107,14 +107,19 @@ static int read_word(const struct field *d, const json_t *v, int *ret, struct fa
     return -EINVAL;
 }
 
+size_t spec_text_max(const struct field *d)
+{
+    return d->hi > 0 ? (size_t)d->hi : SPEC_TEXT_FIELD_MAX;
+}
+
 static int read_text(const struct field *d, const json_t *v, char **ret, struct faults *f)
 {
     size_t len = json_string_length(v);
     const char *s = json_string_value(v);
     char what[96], *copy;
 
-    if (!s || len < 1 || len > SPEC_TEXT_FIELD_MAX || strlen(s) != len) {
-        faults_add(f, d->path, "want a text of 1 to %d bytes, got %s", SPEC_TEXT_FIELD_MAX,
+    if (!s || len < 1 || len > spec_text_max(d) || strlen(s) != len) {
+        faults_add(f, d->path, "want a text of 1 to %zu bytes, got %s", spec_text_max(d),
                    s && len ? "a longer one or one with NUL bytes" : got(v, what));
         return -EINVAL;
     }
@@ -401,6 +406,13 @@ static int read_field(const struct field *d, const json_t *v, struct job_spec *s
         return read_env(d, v, (char ***)at, f);
     case FIELD_LABELS:
         return read_labels(d, v, (char ***)at, f);
+    case FIELD_VALUES:
+        if (!json_is_object(v)) {
+            faults_add(f, d->path, "want an object, got %s", got(v, what));
+            return -EINVAL;
+        }
+        *(json_t **)at = json_incref((json_t *)v);
+        return 0;
     }
     abort();
 }
@@ -516,9 +528,7 @@ static bool hidden(const json_t *o, const char *path)
     return o && *path;
 }
 
-/* A shallow copy of doc in which the short forms are written out: train.model as a preset's name, command as a
- * line for the shell, parallel as "auto". NULL when memory is short. */
-static json_t *write_out(const json_t *doc)
+json_t *spec_write_out(const json_t *doc)
 {
     json_auto_t *copy = json_copy((json_t *)doc);
     json_t *train = json_object_get(doc, "train");
@@ -585,8 +595,10 @@ static enum job_kind kind_of(const json_t *doc, struct faults *f)
     return command && !train ? JOB_COMMAND : JOB_TRAIN;
 }
 
-static bool in_scope(const struct field *d, enum job_kind kind)
+static bool in_scope(const struct field *d, enum job_kind kind, bool array)
 {
+    if (d->scope == SCOPE_ARRAY || array)
+        return array == (d->scope == SCOPE_ARRAY);
     return d->scope == SCOPE_ALL || d->scope == (kind == JOB_TRAIN ? SCOPE_TRAIN : SCOPE_COMMAND);
 }
 
@@ -603,7 +615,8 @@ static int read_plain(struct job_spec *s)
         json_t *v;
         int r;
 
-        if (!d->def || d->type == FIELD_ENV || d->type == FIELD_LABELS || d->type == FIELD_NAMES)
+        if (!d->def || d->type == FIELD_ENV || d->type == FIELD_LABELS || d->type == FIELD_NAMES ||
+            d->type == FIELD_VALUES)
             continue;
         v = json_loads(d->def, JSON_DECODE_ANY, NULL);
         if (!v)
@@ -632,16 +645,17 @@ static int plain_defaults(struct job_spec *s)
     return plain_code;
 }
 
-static int read_all(struct reading *r, const json_t *doc)
+/* The fields of the array, or all others. */
+static int read_all(struct reading *r, const json_t *doc, bool array)
 {
     for (size_t i = 0; i < spec_fields_n; i++) {
         const struct field *d = &spec_fields[i];
         const json_t *v = lookup(doc, d->path);
         int code;
 
-        if (in_scope(d, r->spec->kind) && !v && hidden(doc, d->path))
+        if (in_scope(d, r->spec->kind, array) && !v && hidden(doc, d->path))
             r->state[i] = READ_BAD;
-        if (!in_scope(d, r->spec->kind) || !v)
+        if (!in_scope(d, r->spec->kind, array) || !v)
             continue;
         code = read_field(d, v, r->spec, r->f);
         if (code == -ENOMEM)
@@ -651,16 +665,34 @@ static int read_all(struct reading *r, const json_t *doc)
     return 0;
 }
 
-static int read_document(struct reading *r, const json_t *full)
+/* All but the array's fields. */
+static int read_job(struct reading *r, const json_t *full)
 {
-    TRY(plain_defaults(r->spec));
-    r->spec->kind = kind_of(full, r->f);
-    check_names(full, "", r->f);
-    TRY(read_all(r, full));
+    TRY(read_all(r, full, false));
     TRY(spec_complete(r));
     if (json_object_get(full, "train") || json_object_get(full, "command"))
         spec_check(r);
     return 0;
+}
+
+static int read_document(struct reading *r, const json_t *full)
+{
+    size_t before = r->f->n + r->f->more;
+    json_auto_t *first = NULL;
+
+    TRY(plain_defaults(r->spec));
+    r->spec->kind = kind_of(full, r->f);
+    check_names(full, "", r->f);
+    if (!json_object_get(full, "array"))
+        return read_job(r, full);
+    TRY(read_all(r, full, true));
+    spec_check_array(r);
+    if (r->f->n + r->f->more > before)
+        return 0;
+    first = spec_fill_task(full, r->spec, 0, "j0", NULL, r->f);
+    if (!first)
+        return r->f->n + r->f->more > before ? 0 : -ENOMEM;
+    return read_job(r, first);
 }
 
 int spec_from_json(const json_t *doc, struct job_spec **ret_spec, struct faults *f)
@@ -678,7 +710,7 @@ int spec_from_json(const json_t *doc, struct job_spec **ret_spec, struct faults 
         faults_add(f, "", "more than %d values, or nested deeper than %d", SPEC_VALUES_MAX, SPEC_DEPTH_MAX);
         return -EINVAL;
     }
-    full = write_out(doc);
+    full = spec_write_out(doc);
     r.spec = calloc(1, sizeof(*r.spec));
     code = full && r.spec ? read_document(&r, full) : -ENOMEM;
     if (code < 0 || f->n + f->more > before) {
@@ -710,6 +742,8 @@ void spec_free(struct job_spec *spec)
         else if (spec_fields[i].type == FIELD_ARGV || spec_fields[i].type == FIELD_ENV ||
                  spec_fields[i].type == FIELD_LABELS)
             free_list(*(char ***)at);
+        else if (spec_fields[i].type == FIELD_VALUES)
+            json_decref(*(json_t **)at);
     }
     free(spec);
     errno = saved;

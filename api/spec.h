@@ -53,6 +53,8 @@ enum pipeline_schedule { PIPELINE_1F1B, PIPELINE_INTERLEAVED, PIPELINE_ZB_H1, PI
 enum exactness { EXACT_RELAXED, EXACT_STRICT };
 enum cp_mode { CP_ZIGZAG, CP_ULYSSES };
 enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_AUTO };
+enum on_fail { ON_FAIL_CONTINUE, ON_FAIL_STOP };
+enum search_method { SEARCH_GRID, SEARCH_RANDOM };
 enum nonfinite { NONFINITE_FAIL, NONFINITE_SKIP, NONFINITE_ROLL_BACK };
 
 #define SPEC_AUTO 0 /* tp, pp, chunks, micro: the planner chooses, as it does for PIPELINE_AUTO, RECOMPUTE_AUTO */
@@ -189,6 +191,20 @@ struct job_spec {
     struct {
         int max_mib; /* of each rank's output, kept by the server */
     } logs;
+
+    struct {          /* of many tasks (spec_array.h); the rest of the spec is then that of the first */
+        size_t tasks; /* 0: it is one job */
+        char *index;  /* NULL: 0, 1, ... */
+        int count;    /* 0: not given */
+        int max_running;
+        enum on_fail on_fail;
+        int fail_limit;          /* failed tasks that end an array which stops */
+        json_t *matrix, *ranges; /* owned: values by name; NULL: none */
+        struct {
+            enum search_method method;
+            uint64_t seed;
+        } search;
+    } array;
 };
 
 #define SPEC_SECRET_MAX 63 /* bytes of the name of a secret */

@@ -1,6 +1,7 @@
 /* The table of a spec's fields: reading, the JSON schema and docs/spec.md all come from it. */
 #include <string.h>
 
+#include "api/spec_array.h"
 #include "api/spec_priv.h"
 
 static const char *const families[] = {"gpt2", "llama", NULL};
@@ -13,6 +14,8 @@ static const char *const orders[] = {"shuffle", "sequential", NULL};
 static const char *const precisions[] = {"f32", "bf16", NULL};
 static const char *const optimizers[] = {"adamw", NULL};
 static const char *const lr_schedules[] = {"cosine", "linear", "constant", NULL};
+static const char *const on_fails[] = {"continue", "stop", NULL};
+static const char *const searches[] = {"grid", "random", NULL};
 static const char *const nonfinites[] = {"fail", "skip", "roll-back", NULL};
 static const char *const cp_modes[] = {"zigzag", "ulysses", NULL};
 static const char *const exactnesses[] = {"relaxed", "strict", NULL};
@@ -281,6 +284,26 @@ const struct field spec_fields[] = {
     {"/logs/max_mib", FIELD_INT, SCOPE_ALL, AT(logs.max_mib), .lo = 16, .hi = 1024, .def = "64",
      .help = "MiB that the server keeps of each rank's output in an attempt: the first quarter and the newest three, "
              "with a note of what is left out between them"},
+    {"/array/index", FIELD_TEXT, SCOPE_ARRAY, AT(array.index), .hi = SPEC_INDEX_BYTES, .computed = "0, 1, ...",
+     .help = "which tasks there are: numbers and ranges that grow, `0-99:2,120`; with a matrix, which of its "
+             "combinations, from 0"},
+    {"/array/count", FIELD_INT, SCOPE_ARRAY, AT(array.count), .lo = 1, .hi = SPEC_TASKS_MAX,
+     .computed = "the indices, or the combinations of matrix", .help = "how many tasks there are"},
+    {"/array/max_running", FIELD_INT, SCOPE_ARRAY, AT(array.max_running), .lo = 1, .hi = SPEC_TASKS_MAX,
+     .computed = "all", .help = "most tasks that have devices at one time"},
+    {"/array/on_fail", FIELD_ENUM, SCOPE_ARRAY, AT(array.on_fail), .words = on_fails, .def = "\"continue\"",
+     .help = "what failed tasks mean to the others: nothing, or after fail_limit of them all others are cancelled"},
+    {"/array/fail_limit", FIELD_INT, SCOPE_ARRAY, AT(array.fail_limit), .lo = 1, .hi = SPEC_TASKS_MAX, .def = "1",
+     .help = "tasks that have to fail for on_fail: stop"},
+    {"/array/matrix", FIELD_VALUES, SCOPE_ARRAY, AT(array.matrix), .computed = "none",
+     .help = "an array of values for each name; a task for each combination, the last name turning fastest; "
+             "`${{param.NAME}}` is a task's value"},
+    {"/array/ranges", FIELD_VALUES, SCOPE_ARRAY, AT(array.ranges), .computed = "none",
+     .help = "for each name `{min, max}`, with `log: true` or `whole: true`, from which a random search draws"},
+    {"/array/search/method", FIELD_ENUM, SCOPE_ARRAY, AT(array.search.method), .words = searches, .def = "\"grid\"",
+     .help = "grid: each combination of matrix; random: count tasks whose values are drawn from matrix and ranges"},
+    {"/array/search/seed", FIELD_U64, SCOPE_ARRAY, AT(array.search.seed), .lo = 0, .hi = 9007199254740992.0, .def = "0",
+     .help = "of what is drawn"},
 };
 const size_t spec_fields_n = sizeof(spec_fields) / sizeof(spec_fields[0]);
 
@@ -310,6 +333,9 @@ const char *spec_object_help(const char *path)
         {"/checkpoint", "saving and resuming"},
         {"/retry", "restarts by the server"},
         {"/logs", "what ranks print"},
+        {"/array", "many tasks of one spec (docs/arrays.md); `${{index}}` and `${{param.NAME}}` are filled in in name, "
+                   "command.argv, command.env, train.data, train.init and train.optimizer"},
+        {"/array/search", "how the values of tasks are chosen"},
     };
 
     for (size_t i = 0; i < sizeof(objects) / sizeof(objects[0]); i++)

@@ -130,6 +130,9 @@ static json_t *value_json(const struct field *d, const struct job_spec *s, bool 
     case FIELD_ENV:
     case FIELD_LABELS:
         return env_json(*(char *const *const *)at);
+    case FIELD_VALUES:
+        *ret_none = !*(json_t *const *)at;
+        return json_incref(*(json_t *const *)at);
     }
     abort();
 }
@@ -144,7 +147,9 @@ json_t *spec_to_json(const struct job_spec *spec)
         bool none;
         json_t *v, *o;
 
-        if (d->scope != SCOPE_ALL && d->scope != (spec->kind == JOB_TRAIN ? SCOPE_TRAIN : SCOPE_COMMAND))
+        if (d->scope == SCOPE_ARRAY
+                ? spec->array.tasks == 0
+                : d->scope != SCOPE_ALL && d->scope != (spec->kind == JOB_TRAIN ? SCOPE_TRAIN : SCOPE_COMMAND))
             continue;
         v = value_json(d, spec, &none);
         if (none)
@@ -207,7 +212,7 @@ static json_t *field_schema(const struct field *d)
     case FIELD_FIXED:
         return json_pack("{s:o}", "enum", words_json(d));
     case FIELD_TEXT:
-        return json_pack("{s:s,s:i,s:i}", "type", "string", "minLength", 1, "maxLength", SPEC_TEXT_FIELD_MAX);
+        return json_pack("{s:s,s:i,s:i}", "type", "string", "minLength", 1, "maxLength", (int)spec_text_max(d));
     case FIELD_NAMES:
         return json_pack("{s:s,s:o,s:i}", "type", "array", "items", name_schema(), "maxItems", SPEC_CLASSES_MAX);
     case FIELD_COUNTS:
@@ -225,6 +230,8 @@ static json_t *field_schema(const struct field *d)
         return json_pack("{s:s, s:{s:s}, s:{s:s, s:s}, s:i}", "type", "object", "propertyNames", "pattern",
                          LABEL_PATTERN, "additionalProperties", "type", "string", "pattern", LABEL_PATTERN,
                          "maxProperties", SPEC_LABELS_MAX);
+    case FIELD_VALUES:
+        return json_pack("{s:s}", "type", "object");
     }
     abort();
 }
@@ -309,7 +316,7 @@ static void print_values(struct buf *out, const struct field *d)
         (void)buf_printf(out, "a name of 1 to %d bytes", SPEC_NAME_MAX - 1);
         return;
     case FIELD_TEXT:
-        (void)buf_printf(out, "text of 1 to %d bytes", SPEC_TEXT_FIELD_MAX);
+        (void)buf_printf(out, "text of 1 to %zu bytes", spec_text_max(d));
         return;
     case FIELD_NAMES:
         (void)buf_printf(out, "array of at most %d names", SPEC_CLASSES_MAX);
@@ -328,6 +335,9 @@ static void print_values(struct buf *out, const struct field *d)
     case FIELD_LABELS:
         (void)buf_printf(out, "object of at most %d texts; a text and its name: 1 to %d of `a-z0-9./-`",
                          SPEC_LABELS_MAX, SPEC_LABEL_BYTES);
+        return;
+    case FIELD_VALUES:
+        (void)buf_addstr(out, "an object by name");
     }
 }
 

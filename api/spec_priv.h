@@ -37,16 +37,17 @@ enum field_type {
     FIELD_ARGV,
     FIELD_ENV,
     FIELD_LABELS, /* char **: NULL-terminated "key=value" */
+    FIELD_VALUES, /* json_t *: an object, NULL when not given */
 };
 
-enum field_scope { SCOPE_ALL, SCOPE_TRAIN, SCOPE_COMMAND };
+enum field_scope { SCOPE_ALL, SCOPE_TRAIN, SCOPE_COMMAND, SCOPE_ARRAY };
 
 struct field {
     const char *path; /* "/train/optimizer/lr" */
     enum field_type type;
     enum field_scope scope;
     size_t at;                /* offset in struct job_spec */
-    double lo, hi;            /* of numbers */
+    double lo, hi;            /* of numbers; hi of a text: its most bytes, 0: SPEC_TEXT_FIELD_MAX */
     int auto_value;           /* of FIELD_AUTO: SPEC_AUTO, or another below lo */
     bool below_hi;            /* hi itself is too much */
     bool above_lo;            /* lo itself is too little */
@@ -59,6 +60,9 @@ struct field {
 extern const struct field spec_fields[];
 extern const size_t spec_fields_n;
 
+/* The most bytes of a field of type FIELD_TEXT. */
+size_t spec_text_max(const struct field *d);
+
 /* The words about an object ("/train/model"), NULL when path is none. */
 const char *spec_object_help(const char *path);
 
@@ -70,6 +74,10 @@ struct preset {
     double norm_eps, rope_theta, rope_factor; /* 0: not its own */
     const char *rope_scaling;                 /* NULL: auto */
 };
+
+/* A shallow copy of doc in which the short forms are written out: train.model as a preset's name, command as a line for
+ * the shell, parallel as "auto". NULL when memory is short. */
+json_t *spec_write_out(const json_t *doc);
 
 extern const struct preset spec_presets[];
 extern const size_t spec_presets_n;

@@ -17,6 +17,16 @@ struct reading {
 /* Fill in the defaults that depend on other fields, with faults for needed ones. Returns 0 or -ENOMEM. */
 int spec_complete(struct reading *r);
 
+/* How many tasks an array has, and the faults of what says so. */
+void spec_check_array(struct reading *r);
+
+/* How many combinations a matrix has; SPEC_TASKS_MAX + 1: more than there may be. */
+size_t spec_combinations(const json_t *matrix);
+
+/* The document of a task, new; full has no short forms. NULL with faults, or without memory. */
+json_t *spec_fill_task(const json_t *full, const struct job_spec *spec, size_t position, const char *job,
+                       json_t **ret_params, struct faults *f);
+
 /* Add the faults of fields that are right one by one but not together, and of what this version does not do.
  * Fields that were bad themselves are left out of it. */
 void spec_check(struct reading *r);

@@ -42,8 +42,8 @@
 
 struct settings {
     const char *state, *bind, *tls_cert, *tls_key, *redis, *jobs_dir;
-    int port, replicas, lease_s, unknown_after_s, lost_after_s, forget_after_s, keep_ended, round_s, hold_s, grace_s,
-        starve_s;
+    int port, replicas, lease_s, unknown_after_s, lost_after_s, forget_after_s, keep_ended, max_array, round_s, hold_s,
+        grace_s, starve_s;
     int slow_after_s, slow_retry_s, policy, level;
     double slow_ratio, token_rate, address_rate;
     int token_burst, address_burst;
@@ -133,6 +133,7 @@ static const struct option_row rows[] = {
      AT(job_logs)},
     {"all-logs", 0, "BYTES", "of logs of all jobs that are kept, about; default: half of the disk of --jobs-dir",
      OPTION_BYTES, AT(all_logs)},
+    {"max-array", 0, "N", "most tasks of an array", OPTION_INT, 1, SPEC_TASKS_MAX, "100000", AT(max_array)},
     {"keep-ended", 0, "N", "jobs that have ended and stay known, with logs and metrics", OPTION_INT, 1, 10000000,
      "100000", AT(keep_ended)},
     {"keep-ended-bytes", 0, "BYTES", "of specs, records and events of such jobs, in the store; of who has most first",
@@ -361,6 +362,7 @@ static int start_core(const struct settings *o, struct server *s, struct merr *e
                            .lost_after_s = o->lost_after_s,
                            .forget_after_s = o->forget_after_s,
                            .keep_ended = o->keep_ended,
+                           .max_array = (size_t)o->max_array,
                            .keep_ended_bytes = o->keep_ended_bytes,
                            .audit_bytes = o->audit_bytes,
                            .audit_keep_s = o->audit_keep_s,

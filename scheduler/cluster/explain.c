@@ -11,14 +11,23 @@
 const char *explain_code_name(enum explain_code code)
 {
     static const char *const name[] = {
-        [EXPLAIN_ASSIGNED] = "assigned",       [EXPLAIN_INSUFFICIENT] = "insufficient-devices",
-        [EXPLAIN_BEHIND] = "behind",           [EXPLAIN_LIMIT] = "tenant-limit",
-        [EXPLAIN_FRAGMENTED] = "fragmented",   [EXPLAIN_FREEING] = "devices-being-freed",
-        [EXPLAIN_DRAINED] = "nodes-drained",   [EXPLAIN_TOO_SMALL] = "cluster-too-small",
-        [EXPLAIN_NO_CLASS] = "no-such-class",  [EXPLAIN_NO_NODES] = "no-nodes",
-        [EXPLAIN_BACK_OFF] = "back-off",       [EXPLAIN_NO_LAYOUT] = "no-layout",
-        [EXPLAIN_SHRUNK] = "shrunk",           [EXPLAIN_SLOW] = "slow-devices",
-        [EXPLAIN_MAX_RUNNING] = "max-running", [EXPLAIN_MAX_DEVICES] = "max-devices-per-user",
+        [EXPLAIN_ASSIGNED] = "assigned",
+        [EXPLAIN_INSUFFICIENT] = "insufficient-devices",
+        [EXPLAIN_BEHIND] = "behind",
+        [EXPLAIN_LIMIT] = "tenant-limit",
+        [EXPLAIN_FRAGMENTED] = "fragmented",
+        [EXPLAIN_FREEING] = "devices-being-freed",
+        [EXPLAIN_DRAINED] = "nodes-drained",
+        [EXPLAIN_TOO_SMALL] = "cluster-too-small",
+        [EXPLAIN_NO_CLASS] = "no-such-class",
+        [EXPLAIN_NO_NODES] = "no-nodes",
+        [EXPLAIN_BACK_OFF] = "back-off",
+        [EXPLAIN_NO_LAYOUT] = "no-layout",
+        [EXPLAIN_SHRUNK] = "shrunk",
+        [EXPLAIN_SLOW] = "slow-devices",
+        [EXPLAIN_ARRAY] = "array-max-running",
+        [EXPLAIN_MAX_RUNNING] = "max-running",
+        [EXPLAIN_MAX_DEVICES] = "max-devices-per-user",
     };
 
     assert((size_t)code < sizeof(name) / sizeof(name[0]));
@@ -309,6 +318,9 @@ static void say_cause(const struct explain_wait *w, char *ret, size_t size)
         return;
     case EXPLAIN_MAX_RUNNING:
         (void)snprintf(ret, size, "its project has %d jobs running, or about to, as many as it may", w->total);
+        return;
+    case EXPLAIN_ARRAY:
+        (void)snprintf(ret, size, "its array has %d tasks running, or about to, as many as it may", w->total);
         return;
     case EXPLAIN_MAX_DEVICES:
         (void)snprintf(ret, size, "takes %d devices; its user may hold %d in the project, with those held now", w->need,

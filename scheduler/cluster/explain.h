@@ -26,6 +26,7 @@ enum explain_code {
     EXPLAIN_SHRUNK,      /* it runs on fewer devices than it could use */
     EXPLAIN_MAX_RUNNING, /* its project has as many jobs running as it may: total */
     EXPLAIN_MAX_DEVICES, /* its user holds as many devices in the project as they may: total */
+    EXPLAIN_ARRAY,       /* its array has as many tasks running as it may: total */
     EXPLAIN_SLOW,        /* it runs on devices that are slower than others of their class; need: so many */
 };
 

@@ -116,6 +116,11 @@ static void name_settle(struct catalog_name **all, struct catalog_name *n)
     free(n);
 }
 
+static struct catalog_set *set_of(struct catalog *c, bool task, enum job_state state)
+{
+    return task ? &c->tasks[state] : &c->of_state[state];
+}
+
 static struct catalog_set *half(struct catalog_name *n, enum job_state state)
 {
     return job_ended(state) ? &n->ended : &n->active;
@@ -151,8 +156,8 @@ static void count(struct catalog *c, const struct catalog_row *row, int sign)
         row->user->logs_from = row->id;
 }
 
-int catalog_add(struct catalog *c, uint64_t id, const char *user, const char *project, enum job_state state,
-                uint64_t bytes)
+static int add(struct catalog *c, uint64_t id, const char *user, const char *project, enum job_state state,
+               uint64_t bytes, bool task)
 {
     struct catalog_row *row;
 
@@ -165,8 +170,9 @@ int catalog_add(struct catalog *c, uint64_t id, const char *user, const char *pr
                                 .user = name_get(c->users, user),
                                 .project = name_get(c->projects, project),
                                 .bytes = bytes,
-                                .state = state};
-    if (!row->user || !row->project || reserve(&c->of_state[state]) < 0 || reserve(half(row->user, state)) < 0 ||
+                                .state = state,
+                                .task = task};
+    if (!row->user || !row->project || reserve(set_of(c, task, state)) < 0 || reserve(half(row->user, state)) < 0 ||
         reserve(half(row->project, state)) < 0) {
         if (row->user)
             name_settle(c->users, row->user);
@@ -175,17 +181,29 @@ int catalog_add(struct catalog *c, uint64_t id, const char *user, const char *pr
         free(row);
         return -ENOMEM;
     }
-    put(&c->of_state[state], row);
+    put(set_of(c, task, state), row);
     put(half(row->user, state), row);
     put(half(row->project, state), row);
     count(c, row, 1);
     return 0;
 }
 
+int catalog_add(struct catalog *c, uint64_t id, const char *user, const char *project, enum job_state state,
+                uint64_t bytes)
+{
+    return add(c, id, user, project, state, bytes, false);
+}
+
+int catalog_add_task(struct catalog *c, uint64_t id, const char *user, const char *project, enum job_state state,
+                     uint64_t bytes)
+{
+    return add(c, id, user, project, state, bytes, true);
+}
+
 struct catalog_row *catalog_find(const struct catalog *c, uint64_t id)
 {
-    for (int s = 0; s < JOB_STATES; s++) {
-        const struct catalog_set *set = &c->of_state[s];
+    for (int s = 0; s < 2 * JOB_STATES; s++) {
+        const struct catalog_set *set = s < JOB_STATES ? &c->of_state[s] : &c->tasks[s - JOB_STATES];
         size_t i = count_below(set, id);
 
         if (i < set->n && set->v[set->first + i]->id == id)
@@ -200,11 +218,11 @@ int catalog_move(struct catalog *c, struct catalog_row *row, enum job_state to)
 
     if (row->state == to)
         return 0;
-    if (reserve(&c->of_state[to]) < 0 ||
+    if (reserve(set_of(c, row->task, to)) < 0 ||
         (ends && (reserve(half(row->user, to)) < 0 || reserve(half(row->project, to)) < 0)))
         return -ENOMEM;
-    take(&c->of_state[row->state], row);
-    put(&c->of_state[to], row);
+    take(set_of(c, row->task, row->state), row);
+    put(set_of(c, row->task, to), row);
     if (ends) {
         take(half(row->user, row->state), row);
         take(half(row->project, row->state), row);
@@ -241,7 +259,7 @@ void catalog_resize(struct catalog *c, struct catalog_row *row, uint64_t bytes)
 
 void catalog_drop(struct catalog *c, struct catalog_row *row)
 {
-    take(&c->of_state[row->state], row);
+    take(set_of(c, row->task, row->state), row);
     take(half(row->user, row->state), row);
     take(half(row->project, row->state), row);
     count(c, row, -1);
@@ -294,10 +312,12 @@ static void names_clear(struct catalog_name **all)
 
 void catalog_clear(struct catalog *c)
 {
-    for (int s = 0; s < JOB_STATES; s++) {
-        for (size_t i = 0; i < c->of_state[s].n; i++)
-            free(c->of_state[s].v[c->of_state[s].first + i]);
-        free(c->of_state[s].v);
+    for (int s = 0; s < 2 * JOB_STATES; s++) {
+        struct catalog_set *set = set_of(c, s >= JOB_STATES, (enum job_state)(s % JOB_STATES));
+
+        for (size_t i = 0; i < set->n; i++)
+            free(set->v[set->first + i]);
+        free(set->v);
     }
     names_clear(c->users);
     names_clear(c->projects);

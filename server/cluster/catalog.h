@@ -37,6 +37,7 @@ struct catalog_row {
     uint64_t logs;    /* bytes of logs that the spool has, when last counted, and */
     uint64_t counted; /* shipped + 1 at that time; 0: they never were */
     enum job_state state;
+    bool task;     /* of an array: in no list of jobs */
     uint16_t late; /* notes that came after it had ended */
 };
 
@@ -44,7 +45,7 @@ struct catalog_row {
 
 struct catalog {
     struct catalog_name *users[CATALOG_BUCKETS], *projects[CATALOG_BUCKETS];
-    struct catalog_set of_state[JOB_STATES];
+    struct catalog_set of_state[JOB_STATES], tasks[JOB_STATES];
     size_t n_ended;
     uint64_t active_bytes, ended_bytes;
     uint64_t shipped, logs;
@@ -55,6 +56,10 @@ void catalog_clear(struct catalog *c); /* of a zeroed one, too */
 /* Put a new job in. Returns 0; -EEXIST; -ENOMEM: then it is not in. */
 int catalog_add(struct catalog *c, uint64_t id, const char *user, const char *project, enum job_state state,
                 uint64_t bytes);
+
+/* The same for a task of an array, which catalog_next() passes over. */
+int catalog_add_task(struct catalog *c, uint64_t id, const char *user, const char *project, enum job_state state,
+                     uint64_t bytes);
 
 /* Borrowed until the job is dropped; NULL: it is not in. */
 struct catalog_row *catalog_find(const struct catalog *c, uint64_t id);

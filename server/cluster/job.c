@@ -66,6 +66,8 @@ bool job_ended(enum job_state state)
 
 bool job_waits(const struct job *j)
 {
+    if (j->tasks > 0)
+        return false;
     return j->state == JOB_QUEUED || ((j->state == JOB_RECOVERING || j->state == JOB_RESCALING) && !j->live);
 }
 
@@ -143,6 +145,8 @@ void job_init(struct job *j, uint64_t id, const struct job_spec *spec, const cha
         .max = spec->devices.max,
         .retry_max = spec->retry.max,
         .retry_user = spec->retry.user,
+        .tasks = (int)spec->array.tasks,
+        .max_running = spec->array.max_running,
         .state = JOB_QUEUED,
         .version = 1,
         .submitted_us = now_us,
@@ -172,6 +176,7 @@ void job_clear(struct job *j)
     json_decref(j->checkpoint);
     json_decref(j->plan);
     json_decref(j->labels);
+    json_decref(j->params);
     *j = (struct job){0};
 }
 
@@ -416,7 +421,19 @@ static int change_wishes(const struct job *j, const struct job_cause *cause, str
         return no_fit(j, err, "changed");
     c->code = "changed";
     c->data = json_pack("{s:i, s:i, s:i}", "priority", cause->priority, "min", cause->min, "max", cause->max);
+    if (c->data && j->tasks > 0 && cause->max_running > 0)
+        (void)json_object_set_new(c->data, "max_running", json_integer(cause->max_running));
     return c->data ? 0 : -ENOMEM;
+}
+
+static int tasks_over(const struct job *j, const struct job_cause *cause, struct change *c, struct merr *err)
+{
+    enum job_class class_ = cause->all_done ? JOB_CLASS_DONE : cause->class_;
+
+    if (j->tasks == 0 || job_ended(j->state))
+        return no_fit(j, err, "ended by its tasks");
+    return end_as(c, cause->all_done ? JOB_SUCCEEDED : JOB_FAILED, class_, cause->code,
+                  plain_outcome(class_, cause->text));
 }
 
 /* It can be neither started nor led on: it fails, once what runs of it is stopped. */
@@ -443,7 +460,7 @@ static int decide(const struct job *j, const struct job_cause *cause, int64_t no
     case CAUSE_ASSIGNED:
         return assigned(j, cause, now_us, c, err);
     case CAUSE_STARTED:
-        if (j->state != JOB_STARTING)
+        if (j->state != (j->tasks > 0 ? JOB_QUEUED : JOB_STARTING))
             return no_fit(j, err, "found to run");
         c->to = JOB_RUNNING;
         c->code = "running";
@@ -466,6 +483,8 @@ static int decide(const struct job *j, const struct job_cause *cause, int64_t no
         return change_wishes(j, cause, c, err);
     case CAUSE_REFUSED:
         return refused(j, cause, c, err);
+    case CAUSE_TASKS:
+        return tasks_over(j, cause, c, err);
     }
     return merr_set(err, -EPROTO, "unknown cause %d", (int)cause->kind);
 }
@@ -615,6 +634,7 @@ static void apply_data(struct job *j, const json_t *data)
     read_int(data, "priority", &j->priority);
     read_int(data, "min", &j->min);
     read_int(data, "max", &j->max);
+    read_int(data, "max_running", &j->max_running);
     job_read_past(json_object_get(data, "past"), &j->past);
     read_us(data, "saved_step", &j->saved_step);
     read_int(data, "restarts_user", &j->restarts_user);

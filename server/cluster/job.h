@@ -72,6 +72,10 @@ struct job {
     json_t *labels; /* owned: an object of texts; NULL: none */
     int priority, min, max;
     int retry_max, retry_user;
+    int tasks, max_running; /* of an array, which is given no devices itself (array.h); 0: it is none */
+    uint64_t array;         /* whose task it is; 0: none's */
+    int task_index;
+    json_t *params; /* owned: the values of a task; NULL: none */
 
     enum job_state state;
     enum job_intent intent;
@@ -117,7 +121,8 @@ enum job_cause_kind {
     CAUSE_RESUME,
     CAUSE_REQUEUE, /* others get its devices: save, stop, queue again */
     CAUSE_RESCALE, /* it gets other devices: save, stop, start on them */
-    CAUSE_CHANGE,  /* priority, min, max */
+    CAUSE_CHANGE,  /* priority, min, max; max_running of an array */
+    CAUSE_TASKS,   /* an array's tasks are over, or enough of them failed: all_done, code, class_ */
     CAUSE_REFUSED, /* it can go no further, as when its spec cannot be read: code, class_, text say why */
 };
 
@@ -125,7 +130,7 @@ struct job_cause {
     enum job_cause_kind kind;
     const char *actor; /* "scheduler", "user:NAME", "agent:NODE" */
     const char *text;  /* for people */
-    const char *code;  /* of CAUSE_REFUSED, for programs */
+    const char *code;  /* of CAUSE_REFUSED and CAUSE_TASKS, for programs */
     const struct job_place *places;
     size_t n_places;
     struct layout layout;
@@ -135,7 +140,7 @@ struct job_cause {
     json_t *plan;    /* borrowed; NULL: none */
     bool all_done;
     const struct act_incident *incident; /* of CAUSE_FAULT: what failed; id and times are the job's to fill in */
-    int priority, min, max;
+    int priority, min, max, max_running;
 };
 
 /* A queued job from a checked spec. */

@@ -75,6 +75,11 @@ static const struct field {
     FIELD(OBJECT, labels),
     FIELD(INT64, shipped),
     FIELD(INT64, saved_step),
+    FIELD(INT, tasks),
+    FIELD(INT, max_running),
+    FIELD(INT64, array),
+    FIELD(INT, task_index),
+    FIELD(OBJECT, params),
 };
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
 
@@ -183,7 +188,7 @@ static void read_field(const json_t *o, const struct field *f, struct job *j)
 static bool is_sound(const struct job *j, const char *kind)
 {
     if ((j->kind == JOB_COMMAND && strcmp(kind, "command") != 0) || j->priority < 0 || j->priority > 100 ||
-        j->min < 1 || j->max < j->min || j->generation > INT32_MAX)
+        j->min < 1 || j->max < j->min || j->generation > INT32_MAX || j->tasks < 0 || (j->tasks > 0 && j->live))
         return false;
     for (size_t i = 0; i < j->n_places; i++)
         if (j->places[i].slot < 0 || j->places[i].leaves < 0)

@@ -1,5 +1,7 @@
 #include "server/control/admission.h"
 
+#include <string.h>
+
 #include "server/control/rights.h"
 #include "server/control/state.h"
 #include "server/http/call.h"
@@ -66,12 +68,33 @@ static void check_ceilings(const struct project *p, struct call *call, int prior
                      min, p->max_devices_per_user, p->name);
 }
 
-static void check_queue(struct core *c, struct call *call, const struct project *p)
+/* Tasks of a project's arrays that are no jobs yet. */
+static size_t waiting_tasks(const struct core *c, const char *project)
+{
+    size_t n = 0;
+
+    for (size_t b = 0; b < ARRAY_BUCKETS; b++)
+        for (const struct array *a = c->arrays.buckets[b]; a; a = a->next) {
+            const struct entry *e = a->n_of[ARRAY_WAITS] > 0 ? table_find(&c->jobs, a->job) : NULL;
+
+            n += e && strcmp(e->job.project, project) == 0 ? a->n_of[ARRAY_WAITS] : 0;
+        }
+    return n;
+}
+
+static void check_queue(struct core *c, struct call *call, const struct project *p, const struct job *j)
 {
     const struct catalog_name *all = catalog_project(&c->jobs.catalog, p->name);
-    size_t n = all ? all->n_of[JOB_QUEUED] : 0;
+    size_t more = j->tasks > 0 ? (size_t)j->tasks : 1, n = all ? all->n_of[JOB_QUEUED] : 0;
 
-    if (p->max_queued >= 0 && n >= (size_t)p->max_queued)
+    if (p->max_queued < 0)
+        return;
+    n += waiting_tasks(c, p->name);
+    if (more > 1 && n + more > (size_t)p->max_queued)
+        REFUSE_NOW(call, "30", "over-ceiling",
+                   "%zu jobs and tasks of project '%s' are queued, and %d may be; %zu tasks more are too many now", n,
+                   p->name, p->max_queued, more);
+    else if (n >= (size_t)p->max_queued)
         REFUSE_NOW(call, "30", "over-ceiling", "%zu jobs of project '%s' are queued, and %d may be; try again later", n,
                    p->name, p->max_queued);
 }
@@ -80,13 +103,19 @@ bool admission_submit(struct core *c, struct call *call, const struct job *j, si
 {
     const struct project *p = project_find(&c->cluster.projects, j->project);
 
+    if ((size_t)j->tasks > c->cfg.max_array) {
+        call_problem(call, 422, "array-too-large", "%d tasks are more than the %zu that an array may have here (%s)",
+                     j->tasks, c->cfg.max_array, "musterd --max-array");
+        return false;
+    }
+    bytes += (size_t)j->tasks * ARRAY_TASK_BYTES;
     if (!rights_submits(c, http_identity(call->req), j->project))
         call_problem(call, 403, "not-a-member", "user '%s' is no member of project '%s'; its managers can change that",
                      j->user, j->project);
     if (call->status == 0 && p && !is_admin(call))
         check_ceilings(p, call, j->priority, j->min);
     if (call->status == 0 && p && !is_admin(call))
-        check_queue(c, call, p);
+        check_queue(c, call, p, j);
     if (call->status == 0 && !is_admin(call))
         check_user(c, call, j, bytes);
     if (call->status == 0)

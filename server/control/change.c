@@ -84,6 +84,27 @@ static void follow_run(struct core *c, struct entry *e, bool was_live, uint32_t 
     }
 }
 
+/* What becomes of a task counts in its array; what becomes of an array, its tasks are to follow (arrays.h). */
+static void count_task(struct core *c, struct entry *e, enum job_state was, bool was_live)
+{
+    struct array *a = e->array;
+    struct entry *parent = a ? table_find(&c->jobs, a->job) : NULL;
+
+    if (!a)
+        return;
+    if (e->job.array) {
+        a->live += (size_t)e->job.live - (size_t)was_live;
+        array_moved(&c->arrays, a, e->position, was, e->job.state);
+        if (parent) /* its numbers are others now */
+            table_dirty(&c->jobs, parent);
+    } else {
+        a->max_running = (size_t)e->job.max_running;
+        a->resumed = a->resumed || (was == JOB_SUSPENDED && e->job.state == JOB_QUEUED);
+        a->reordered = true;
+    }
+    array_due(&c->arrays, a);
+}
+
 /* What the event says happens to the job, or nothing does: -EBADMSG when it cannot. */
 static int apply(struct core *c, struct entry *e, const json_t *event, struct merr *err)
 {
@@ -124,6 +145,7 @@ static int change(struct core *c, struct entry *e, const struct job_cause *cause
         e->job.assigned = events_next(c);
     if (table_moved(&c->jobs, e, was) < 0)
         state_fatal(c, "out of memory for the catalog of jobs");
+    count_task(c, e, was, was_live);
     follow_run(c, e, was_live, was_generation);
     waiters_wake(c->waiters, e->job.id); /* its run may be over */
     if (e->job.live)

@@ -104,7 +104,9 @@ static void try_start(struct core *c, struct entry *e)
         for (size_t i = 0; i < e->n_target; i++)
             if ((e->target[i].class_ != e->target[0].class_) == other)
                 n += (size_t)pick(c, &e->target[i], p + n);
-    if (n == want && project_may_have(c, &e->job, n))
+    if (e->job.array && e->array && e->array->live >= e->array->max_running)
+        e->wait.code = EXPLAIN_ARRAY;
+    else if (n == want && project_may_have(c, &e->job, n))
         assign(c, e, p, n);
     else
         e->wait.code = EXPLAIN_FREEING;

@@ -32,6 +32,8 @@ struct rendezvous_key {
     char *key, *value; /* value as sent: base64 */
 };
 
+struct array;
+
 struct event_offset { /* how far a node's events of a run have been taken in */
     char node[JOB_NODE_MAX];
     uint32_t generation;
@@ -89,6 +91,8 @@ struct entry {
     struct job job;
     struct entry *hash_next, *dirty_next; /* of the table */
     bool dirty, is_new;
+    struct array *array;          /* borrowed: its own, or whose task it is; NULL: none */
+    size_t position;              /* of a task in it */
     uint64_t stored_version;      /* in the store; 0: not there yet */
     uint64_t key_hash, body_hash; /* of its submit's Idempotency-Key and body; 0: none */
 

@@ -5,9 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/spec_array.h"
 #include "base/hash.h"
 #include "server/cluster/slots.h"
 #include "server/control/admission.h"
+#include "server/control/arrays.h"
 #include "server/control/change.h"
 #include "server/control/dispatch.h"
 #include "server/control/events.h"
@@ -200,6 +202,8 @@ void jobs_submit(struct core *c, struct call *call)
     call->text = NULL;
     if (table_insert(&c->jobs, e) < 0)
         state_fatal(c, "out of memory for the list of jobs");
+    if (e->job.tasks > 0 && !arrays_begin(c, e, call->spec))
+        state_fatal(c, "out of memory for an array");
     table_dirty(&c->jobs, e);
     remember_key(c, e, &key, call->hash);
     events_emit_new(c, e->job.id, e->job.user, job_submitted_event(&e->job), true, false, false);
@@ -340,12 +344,23 @@ static void run_metrics(void *core, struct call *call)
     files_answer_metrics(c->files, call);
 }
 
+/* Whether it is a job that runs itself; else the call is answered, and the job cleared. */
+static bool check_has_run(struct call *call, struct found *f)
+{
+    if (f->job->tasks == 0)
+        return true;
+    call_problem(call, 409, "is-array", "job '%s' is an array, whose tasks each run: name one, such as '%s.0'",
+                 http_param(call->req, 0), http_param(call->req, 0));
+    found_clear(f);
+    return false;
+}
+
 void jobs_logs(struct core *c, struct call *call)
 {
     struct found f;
     bool ended;
 
-    if (!find(c, call, &f))
+    if (!find(c, call, &f) || !check_has_run(call, &f))
         return;
     ended = !f.entry;
     found_clear(&f);
@@ -361,7 +376,7 @@ void jobs_metrics(struct core *c, struct call *call)
 {
     struct found f;
 
-    if (!find(c, call, &f))
+    if (!find(c, call, &f) || !check_has_run(call, &f))
         return;
     found_clear(&f);
     read_it(c, call, run_metrics);
@@ -432,10 +447,12 @@ static bool only_known(struct call *call, const json_t *o, const char *const *kn
         if (ok)
             continue;
         (void)snprintf(pointer, sizeof(pointer), "%s/%.100s", where, key);
-        call_answer_new(call, 422,
-                        json_pack("{s:s, s:s, s:[{s:s, s:s}]}", "code", "spec-invalid", "detail",
-                                  "only priority, devices.min and devices.max of a job can be changed", "errors",
-                                  "pointer", pointer, "message", "cannot be changed"));
+        call_answer_new(
+            call, 422,
+            json_pack("{s:s, s:s, s:[{s:s, s:s}]}", "code", "spec-invalid", "detail",
+                      "only priority, devices.min and devices.max of a job can be changed, of an array priority "
+                      "and array.max_running",
+                      "errors", "pointer", pointer, "message", "cannot be changed"));
         return false;
     }
     return true;
@@ -444,12 +461,22 @@ static bool only_known(struct call *call, const json_t *o, const char *const *kn
 static bool read_patch(struct call *call, const struct job *j, struct job_cause *cause)
 {
     static const char *const top[] = {"priority", "devices", NULL}, *const inner[] = {"min", "max", NULL};
-    json_t *devices = json_object_get(call->body, "devices");
+    static const char *const of_array[] = {"priority", "array", NULL}, *const in_array[] = {"max_running", NULL};
+    json_t *devices = json_object_get(call->body, "devices"), *array = json_object_get(call->body, "array");
 
     cause->priority = j->priority;
     cause->min = j->min;
     cause->max = j->max;
-    if (!only_known(call, call->body, top, "") || !only_known(call, devices, inner, "/devices"))
+    cause->max_running = j->max_running;
+    if (!only_known(call, call->body, j->tasks > 0 ? of_array : top, "") ||
+        !only_known(call, devices, inner, "/devices") || !only_known(call, array, in_array, "/array"))
+        return false;
+    if (array && !json_is_object(array)) {
+        answer_fault(call, "/array", "wants array as an object with max_running");
+        return false;
+    }
+    if (!read_whole(call, json_object_get(array, "max_running"), "/array/max_running", 1, SPEC_TASKS_MAX,
+                    &cause->max_running))
         return false;
     if (devices && !json_is_object(devices)) {
         answer_fault(call, "/devices", "wants devices as an object of min and max");
@@ -502,8 +529,12 @@ void jobs_patch(struct core *c, struct call *call)
         bool fits = dispatch_can_run(c, f.entry, why, sizeof(why));
         f.job->min = before.min;
         f.job->max = before.max;
-        (void)snprintf(text, sizeof(text), "priority %d, devices %d to %d%s", cause.priority, cause.min, cause.max,
-                       f.job->live ? "; a run that has others moves" : "");
+        if (f.job->tasks > 0)
+            (void)snprintf(text, sizeof(text), "priority %d, at most %d tasks running", cause.priority,
+                           cause.max_running);
+        else
+            (void)snprintf(text, sizeof(text), "priority %d, devices %d to %d%s", cause.priority, cause.min, cause.max,
+                           f.job->live ? "; a run that has others moves" : "");
         cause.text = text;
         if (!fits)
             answer_fault(call, "/devices/min", why);
@@ -525,6 +556,52 @@ static void checkpoint(struct core *c, struct call *call, struct entry *e)
                      (unsigned long long)e->job.id);
     else
         saves_ask(c, e);
+}
+
+/* The tasks of an array that ended so, as an array of their own: their indices and values are as they were. */
+void jobs_retry(struct core *c, struct call *call)
+{
+    const char *wanted = http_query(call->req, "state");
+    enum job_state state = JOB_FAILED;
+    struct faults faults = {.n = 0};
+    json_auto_t *doc = NULL;
+    const struct array *a;
+    struct found f;
+    char *indices;
+
+    if (!find(c, call, &f))
+        return;
+    a = f.job->tasks > 0 ? array_find(&c->arrays, f.job->id) : NULL;
+    if (!a)
+        call_problem(call, 409, "wrong-state", "job '%s' is no array: submit it anew", http_param(call->req, 0));
+    else if (wanted && (job_state_parse(wanted, &state) < 0 || (state != JOB_FAILED && state != JOB_CANCELLED)))
+        call_problem(call, 422, "query-invalid", "tasks that failed or were cancelled can be tried again, not '%s'",
+                     wanted);
+    else if (a->n_of[state == JOB_FAILED ? ARRAY_FAILED : ARRAY_CANCELLED] == 0)
+        call_problem(call, 409, "wrong-state", "no task of array '%s' is %s", http_param(call->req, 0),
+                     job_state_name(state));
+    if (call->status == 0) {
+        indices = array_indices(a, state == JOB_FAILED ? ARRAY_FAILED : ARRAY_CANCELLED, 2 * SPEC_INDEX_BYTES);
+        doc = json_loads(f.entry ? f.entry->spec_text : f.spec, 0, NULL);
+        (void)json_object_del(json_object_get(doc, "array"), "count");
+        (void)json_object_set_new(json_object_get(doc, "array"), "index", json_string(indices ? indices : ""));
+        free(indices);
+        if (spec_from_json(doc, &call->spec, &faults) < 0)
+            call_problem(call, 422, "spec-invalid", "its tasks cannot be tried again: %s: %s",
+                         faults.n ? faults.v[0].pointer : "", faults.n ? faults.v[0].message : "");
+        faults_clear(&faults);
+    }
+    found_clear(&f);
+    if (call->status != 0)
+        return;
+    call->text = json_dumps(doc, JSON_COMPACT);
+    if (call->text)
+        call->hash = hash_xxh3(call->text, strlen(call->text));
+    call_changed_new(call, NULL, NULL);
+    if (call->text)
+        jobs_submit(c, call);
+    else
+        call_problem(call, 503, "no-memory", "out of memory");
 }
 
 void jobs_action(struct core *c, struct call *call)

@@ -8,9 +8,10 @@
 struct call;
 struct core;
 
-void jobs_submit(struct core *c, struct call *call);    /* POST /v1/jobs, with a checked spec */
-void jobs_get(struct core *c, struct call *call);       /* GET /v1/jobs/{id} */
-void jobs_patch(struct core *c, struct call *call);     /* PATCH /v1/jobs/{id} */
+void jobs_submit(struct core *c, struct call *call); /* POST /v1/jobs, with a checked spec */
+void jobs_get(struct core *c, struct call *call);    /* GET /v1/jobs/{id} */
+void jobs_patch(struct core *c, struct call *call);  /* PATCH /v1/jobs/{id} */
+void jobs_retry(struct core *c, struct call *call);
 void jobs_action(struct core *c, struct call *call);    /* POST …/cancel, …/suspend, …/resume, …/checkpoint */
 void jobs_explain(struct core *c, struct call *call);   /* GET …/explain */
 void jobs_incidents(struct core *c, struct call *call); /* all, or the one that is named */

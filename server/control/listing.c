@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/control/arrays.h"
 #include "server/control/auth.h"
 #include "server/control/quarantine.h"
 #include "server/control/records.h"
@@ -234,10 +235,11 @@ static int collect(struct page *p, struct catalog_query *q, size_t limit, uint64
 /* "id,state" as an array of names, new; *ret NULL: all are wanted. False: the call is answered. */
 static bool read_fields(struct call *call, json_t **ret)
 {
-    static const char *const known[] = {
-        "id",     "name",         "project",  "kind",        "user",       "state",  "priority",   "generation",
-        "reason", "submitted_at", "devices",  "finished_at", "started_at", "layout", "assignment", "progress",
-        "eval",   "checkpoint",   "restarts", "dir",         "outcome",    "labels", "log_bytes"};
+    static const char *const known[] = {"id",       "name",        "project",    "kind",     "user",
+                                        "state",    "priority",    "generation", "reason",   "submitted_at",
+                                        "devices",  "finished_at", "started_at", "layout",   "assignment",
+                                        "progress", "eval",        "checkpoint", "restarts", "dir",
+                                        "outcome",  "labels",      "log_bytes",  "array",    "task"};
     const char *text = http_query(call->req, "fields");
     json_t *all = text ? json_array() : NULL;
 
@@ -264,8 +266,83 @@ static const char *from_query(const void *call, const char *name)
     return http_query(((const struct call *)call)->req, name);
 }
 
+/* --- the tasks of an array --------------------------------------------------------------------------- */
+
+static const struct array *find_array(const struct core *c, struct call *call, const char *id)
+{
+    const struct array *a = array_find(&c->arrays, job_id_parse(id));
+    const struct catalog_row *row = a ? catalog_find(&c->jobs.catalog, a->job) : NULL;
+
+    if (row && rights_sees(c, http_identity(call->req), row->user->name, row->project->name))
+        return a;
+    call->hidden = row;
+    call_problem(call, 404, "unknown-job", "there is no array '%s'; `muster list` shows those there are", id);
+    return NULL;
+}
+
+/* Put tasks from position *at on onto the page, by rising index; *at becomes where to go on. */
+static int collect_tasks(struct page *p, const struct array *a, const struct job *parent, size_t limit, size_t *at,
+                         struct merr *err)
+{
+    uint64_t v[LIST_MAX];
+    int r = 0;
+
+    p->ended = (struct job_ids){.v = v};
+    for (; r == 0 && *at < array_size(a) && json_array_size(p->list) + p->ended.n < limit; ++*at) {
+        const struct array_task *t = &a->tasks[*at];
+        const struct entry *e = t->job ? table_find(&p->c->jobs, t->job) : NULL;
+        struct job stand_in;
+
+        if (!p->wish->states[e ? e->job.state : array_job_state((enum array_state)t->state)])
+            continue;
+        if (!e && t->job && catalog_find(&p->c->jobs.catalog, t->job)) {
+            v[p->ended.n++] = t->job;
+            continue;
+        }
+        r = flush(p, err);
+        if (e) {
+            add_job(p, &e->job, e);
+            continue;
+        }
+        arrays_stand_in(p->c, a, parent, *at, &stand_in);
+        add_job(p, &stand_in, NULL);
+        job_clear(&stand_in);
+    }
+    return r < 0 ? r : flush(p, err);
+}
+
+static void answer_tasks(struct core *c, struct call *call, const char *array, struct page *page, size_t limit)
+{
+    const char *cursor = http_query(call->req, "cursor");
+    const struct array *a = find_array(c, call, array);
+    const struct entry *e = a ? table_find(&c->jobs, a->job) : NULL;
+    size_t at = cursor && *cursor ? strtoull(cursor, NULL, 10) : 0;
+    struct job ended = {.id = 0};
+    struct merr err = {""};
+    char next[24];
+
+    if (!a)
+        return;
+    if (!e && records_read_job(c, a->job, &ended, NULL, &err) < 0) {
+        call_problem(call, 503, "store", "%s", err.text);
+        return;
+    }
+    page->list = json_array();
+    if (collect_tasks(page, a, e ? &e->job : &ended, limit, &at, &err) < 0) {
+        json_decref(page->list);
+        call_problem(call, 503, "store", "%s", err.text);
+    } else {
+        (void)snprintf(next, sizeof(next), "%zu", at);
+        call_answer_new(call, 200,
+                        json_pack("{s:o, s:s?, s:o}", "jobs", page->list, "next_cursor",
+                                  at < array_size(a) ? next : NULL, "quarantine", quarantine_summary(c)));
+    }
+    job_clear(&ended);
+}
+
 void listing_jobs(struct core *c, struct call *call)
 {
+    const char *array = http_query(call->req, "array");
     const char *cursor = http_query(call->req, "cursor");
     uint64_t below = cursor && *cursor ? job_id_parse(cursor) : UINT64_MAX >> 1;
     json_auto_t *fields = NULL;
@@ -278,6 +355,12 @@ void listing_jobs(struct core *c, struct call *call)
 
     if (!read_fields(call, &fields))
         return;
+    page.fields = fields;
+    if (array) {
+        if (listing_read(call, from_query, call, &wish))
+            answer_tasks(c, call, array, &page, limit);
+        return;
+    }
     if (below == 0) {
         call_problem(call, 422, "query-invalid", "'%s' is no cursor that this server gave", cursor);
         return;
@@ -285,7 +368,6 @@ void listing_jobs(struct core *c, struct call *call)
     if (!listing_read(call, from_query, call, &wish))
         return;
     listing_query(c, call, &wish, &q);
-    page.fields = fields;
     page.list = json_array();
     if (collect(&page, &q, limit, &below, &err) < 0) {
         json_decref(page.list);

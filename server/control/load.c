@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/try.h"
+#include "server/control/arrays.h"
 #include "server/control/audit.h"
 #include "server/control/auth_load.h"
 #include "server/control/change.h"
@@ -80,6 +81,7 @@ static int load_entry(struct core *c, uint64_t id, const struct job_stored *stor
         entry_free(e);
         return merr_set(err, -ENOMEM, "out of memory");
     }
+    arrays_link(c, e);
     if (table_insert(&c->jobs, e) < 0) {
         entry_free(e);
         return merr_set(err, -ENOMEM, "out of memory");
@@ -250,7 +252,9 @@ int load_all(struct core *c, struct merr *err)
     TRY(records_read_ended(c, err));
     TRY(enroll_load(c, err));
     TRY(secrets_load(c, err));
+    TRY(records_read_arrays(c, err));
     TRY(load_jobs(c, err));
+    arrays_loaded(c);
     TRY(adopt_runs(c, err));
     return fail_all_refused(c, err);
 }

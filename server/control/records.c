@@ -62,8 +62,8 @@ struct missing { /* jobs that have ended and are not in the catalog */
 static void put_ended(struct core *c, const struct catalog_row *row)
 {
     char id[24];
-    json_t *o = json_pack("[s, s, s, I, I]", job_state_name(row->state), row->user->name, row->project->name,
-                          (json_int_t)row->bytes, (json_int_t)row->shipped);
+    json_t *o = json_pack("[s, s, s, I, I, b]", job_state_name(row->state), row->user->name, row->project->name,
+                          (json_int_t)row->bytes, (json_int_t)row->shipped, row->task);
 
     (void)snprintf(id, sizeof(id), "%llu", (unsigned long long)row->id);
     if (!records_put_row_new(c, STORE_ENDED, id, o))
@@ -76,6 +76,8 @@ void records_drop_ended(struct core *c, uint64_t job)
     char id[24];
 
     job_store_drop(c->store, job);
+    if (array_find(&c->arrays, job))
+        records_drop_array(c, array_find(&c->arrays, job));
     if (!row)
         return;
     (void)snprintf(id, sizeof(id), "%llu", (unsigned long long)job);
@@ -108,7 +110,8 @@ static int read_catalog(struct core *c, struct merr *err)
 
         if (json_unpack(o, "[s, s, s, I]", &name, &user, &project, &bytes) == 0 && job_state_parse(name, &state) == 0 &&
             job_ended(state))
-            r = catalog_add(&c->jobs.catalog, strtoull(all.v[i].name, NULL, 10), user, project, state, (uint64_t)bytes);
+            r = (json_is_true(json_array_get(o, 5)) ? catalog_add_task : catalog_add)(
+                &c->jobs.catalog, strtoull(all.v[i].name, NULL, 10), user, project, state, (uint64_t)bytes);
         row = r == 0 ? catalog_find(&c->jobs.catalog, strtoull(all.v[i].name, NULL, 10)) : NULL;
         if (row)
             catalog_ship(&c->jobs.catalog, row, (uint64_t)json_integer_value(json_array_get(o, 4)));
@@ -173,7 +176,7 @@ bool records_put_job(struct core *c, struct entry *e)
 
         job_store_end(c->store, e->job.id, job_state_name(e->job.state));
         store_add_device_us(c->store, e->job.project, e->job.device_us);
-        catalog_resize(&c->jobs.catalog, row, strlen(e->spec_text) + strlen(text) + e->notes.bytes);
+        catalog_resize(&c->jobs.catalog, row, table_bytes(e) + strlen(text) + e->notes.bytes);
         put_ended(c, row);
     }
     free(text);
@@ -240,6 +243,85 @@ int records_read_job(struct core *c, uint64_t id, struct job *ret, char **ret_sp
     if (r == -EINVAL)
         quarantine_job(c, id, why.text);
     return r < 0 ? merr_set(err, r, "%s", why.text) : 0;
+}
+
+/* --- arrays ------------------------------------------------------------------------------------------- */
+
+static void chunk_name(uint64_t job, size_t chunk, char ret[48])
+{
+    (void)snprintf(ret, 48, "%llu/%zu", (unsigned long long)job, chunk);
+}
+
+static bool put_array(struct core *c, struct array *a)
+{
+    char name[48];
+
+    (void)snprintf(name, sizeof(name), "%llu", (unsigned long long)a->job);
+    if (a->is_new && !records_put_row_new(c, STORE_ARRAYS, name, array_record(a)))
+        return false;
+    a->is_new = false;
+    for (size_t k = 0; k < array_chunks(a); k++) {
+        char *text = a->changed[k] ? array_print_chunk(a, k) : NULL;
+
+        if (!text && a->changed[k])
+            return false;
+        chunk_name(a->job, k, name);
+        if (text)
+            store_put(c->store, STORE_ARRAYS, name, text);
+        a->changed[k] = 0;
+        free(text);
+    }
+    return true;
+}
+
+bool records_put_arrays(struct core *c)
+{
+    struct array *a;
+
+    while ((a = array_take_dirty(&c->arrays)))
+        if (!put_array(c, a))
+            return false;
+    return true;
+}
+
+void records_drop_array(struct core *c, struct array *a)
+{
+    char name[48];
+
+    if (a->n_of[ARRAY_OPEN] > 0) /* it failed before its tasks: its next start finds it alone */
+        return;
+    (void)snprintf(name, sizeof(name), "%llu", (unsigned long long)a->job);
+    store_drop(c->store, STORE_ARRAYS, name);
+    for (size_t k = 0; k < array_chunks(a); k++) {
+        chunk_name(a->job, k, name);
+        store_drop(c->store, STORE_ARRAYS, name);
+    }
+    array_drop(&c->arrays, a);
+}
+
+static int take_array(struct core *c, const struct store_row *row, struct merr *err)
+{
+    json_auto_t *o = strchr(row->name, '/') ? NULL : json_loadb(row->text, row->len, 0, NULL);
+    int r = strchr(row->name, '/') ? 0 : array_read_record(&c->arrays, strtoull(row->name, NULL, 10), o);
+
+    return r < 0 ? merr_set(err, r, "the store's record of an array cannot be read") : 0;
+}
+
+static int take_chunk(struct core *c, const struct store_row *row, struct merr *err)
+{
+    const char *slash = strchr(row->name, '/');
+    struct array *a = slash ? array_find(&c->arrays, strtoull(row->name, NULL, 10)) : NULL;
+
+    if (slash && (!a || array_read_chunk(a, strtoull(slash + 1, NULL, 10), row->text, row->len) < 0))
+        return merr_set(err, -EINVAL, "the store's record of an array's tasks cannot be read");
+    return 0;
+}
+
+int records_read_arrays(struct core *c, struct merr *err)
+{
+    int r = records_take_rows(c, STORE_ARRAYS, "array", take_array, err);
+
+    return r < 0 ? r : records_take_rows(c, STORE_ARRAYS, "array", take_chunk, err);
 }
 
 /* --- nodes ------------------------------------------------------------------------------------------- */

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/merr.h"
+#include "server/cluster/array.h"
 #include "server/cluster/catalog.h"
 #include "server/cluster/links.h"
 #include "server/cluster/project.h"
@@ -30,6 +31,12 @@ typedef int records_take_fn(struct core *c, const struct store_row *row, struct 
  * -EIO, -ENOMEM with words. */
 int records_take_rows(struct core *c, enum store_table table, const char *kind, records_take_fn *take,
                       struct merr *err);
+
+/* Put what has changed of arrays. False: no memory. */
+bool records_put_arrays(struct core *c);
+
+/* Forget an array, unless a task of it is still a job that has not ended. */
+void records_drop_array(struct core *c, struct array *a);
 
 /* Put a job that has changed, or has ended. False: no memory. */
 bool records_put_job(struct core *c, struct entry *e);
@@ -61,6 +68,8 @@ int records_read_removed(struct core *c, struct merr *err);
 int records_read_speeds(struct core *c, struct merr *err); /* after the nodes */
 int records_read_links(struct core *c, struct merr *err);  /* after the nodes */
 int records_read_projects(struct core *c, struct merr *err);
+
+int records_read_arrays(struct core *c, struct merr *err);
 
 /* The catalog of jobs that have ended. */
 int records_read_ended(struct core *c, struct merr *err);

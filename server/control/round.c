@@ -527,6 +527,20 @@ static bool in_window(const struct core *c, const struct entry *e, struct group 
     return groups[i].n++ < WINDOW;
 }
 
+/* Whether the array of a waiting task may have one more running; else e->wait says so. */
+static bool array_allows(struct entry *e)
+{
+    struct array *a = e->job.array ? e->array : NULL;
+
+    if (a && a->shown >= a->max_running) {
+        e->wait = (struct explain_wait){.code = EXPLAIN_ARRAY, .need = e->job.min, .total = (int)a->max_running};
+        return false;
+    }
+    if (a)
+        a->shown++;
+    return true;
+}
+
 static int show_waiting(struct core *c, struct round *r, struct entry **waiting, size_t n)
 {
     struct group groups[GROUPS_MAX];
@@ -538,7 +552,7 @@ static int show_waiting(struct core *c, struct round *r, struct entry **waiting,
     for (size_t i = 0; i < n && status == 0; i++) {
         struct entry *e = waiting[i];
 
-        if (!ceilings_allow(r->own->ceilings, e))
+        if (!ceilings_allow(r->own->ceilings, e) || !array_allows(e))
             continue;
         if (in_window(c, e, groups, &n_groups)) {
             status = show_job(c, r, e, r->own->n_places);
@@ -587,6 +601,12 @@ static int show_jobs(struct core *c, struct round *r, struct entry **scratch)
     size_t first, waiting = 0;
     int status = 0;
 
+    for (size_t i = 0; i < c->jobs.n_order; i++) {
+        struct entry *e = table_at(&c->jobs, i);
+
+        if (e && e->job.tasks > 0 && e->array)
+            e->array->shown = e->array->live;
+    }
     for (size_t i = 0; i < c->jobs.n_order && status == 0; i++) {
         struct entry *e = table_at(&c->jobs, i);
 
@@ -606,6 +626,8 @@ static int show_jobs(struct core *c, struct round *r, struct entry **scratch)
             continue;
         if (e->n_target > 0 && claim_target(r, e, &first)) {
             count_leaving(c, r, &e->job, places_from(r, first));
+            if (waits && e->job.array && e->array)
+                e->array->shown++;
             ceilings_hold(r->own->ceilings, &e->job, most_of(places_from(r, first), leaves ? e->job.n_places : 0));
             status = show_job(c, r, e, first);
             continue;

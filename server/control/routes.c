@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/spec_array.h"
 #include "base/buf.h"
 #include "base/hash.h"
 #include "base/version.h"
 #include "server/control/agents.h"
+#include "server/control/arrays.h"
 #include "server/control/audit.h"
 #include "server/control/bulk.h"
 #include "server/control/enroll.h"
@@ -74,7 +76,8 @@ static void post(void *arg, struct http_req *req, run_fn *run)
 #define RUN(name)                                                                                                      \
     static void run_##name(void *core, struct call *call)                                                              \
     {                                                                                                                  \
-        name(core, call);                                                                                              \
+        if (arrays_resolve(core, call))                                                                                \
+            name(core, call);                                                                                          \
     }
 
 /* And the handler that hands it on as it is. */
@@ -89,6 +92,7 @@ PLAIN(audit_list)
 PLAIN(jobs_get)
 PLAIN(jobs_action)
 PLAIN(jobs_explain)
+PLAIN(jobs_retry)
 PLAIN(jobs_logs)
 PLAIN(jobs_metrics)
 PLAIN(jobs_incidents)
@@ -294,7 +298,9 @@ static void on_jobs_submit(void *arg, struct http_req *req)
         return;
     }
     spec_check_paths(doc, &faults);
-    if (spec_from_json(doc, &call->spec, &faults) < 0 || faults.n > 0) {
+    if (spec_from_json(doc, &call->spec, &faults) == 0 && call->spec->array.tasks > 0)
+        spec_check_tasks(doc, call->spec, &faults);
+    if (!call->spec || faults.n > 0) {
         char detail[80];
 
         (void)snprintf(detail, sizeof(detail), "the job's spec has %zu fault%s", faults.n + faults.more,
@@ -307,10 +313,10 @@ static void on_jobs_submit(void *arg, struct http_req *req)
         return;
     }
     faults_clear(&faults);
-    json_decref(doc);
-    full = spec_to_json(call->spec);
+    full = call->spec->array.tasks > 0 ? json_incref(doc) : spec_to_json(call->spec); /* of each task when it starts */
     call->text = full ? json_dumps(full, JSON_COMPACT) : NULL;
     json_decref(full);
+    json_decref(doc);
     call->flag = call_number(call, "dry_run", 0) != 0;
     body = http_body(req, &len);
     call->hash = hash_xxh3(body, len);
@@ -438,6 +444,7 @@ const struct http_route routes_table[] = {
     {"POST", "/v1/jobs/{id}/suspend", ROLE_USER, on_jobs_action, 0, NULL},
     {"POST", "/v1/jobs/{id}/resume", ROLE_USER, on_jobs_action, 0, NULL},
     {"POST", "/v1/jobs/{id}/checkpoint", ROLE_USER, on_jobs_action, 0, NULL},
+    {"POST", "/v1/jobs/{id}/retry", ROLE_USER, on_jobs_retry, 0, queries_retry},
     {"GET", "/v1/jobs/{id}/events", ROLE_VIEWER, on_timeline_of_job, 0, queries_job_events},
     {"GET", "/v1/jobs/{id}/logs", ROLE_VIEWER, on_jobs_logs, 0, queries_logs},
     {"GET", "/v1/jobs/{id}/metrics", ROLE_VIEWER, on_jobs_metrics, 0, queries_metrics},

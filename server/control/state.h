@@ -48,6 +48,7 @@ struct core_cfg {
     const char *jobs_dir;
     int unknown_after_s, lost_after_s;
     int forget_after_s;        /* lost for so long, a node leaves the list; 0: never */
+    size_t max_array;          /* tasks of an array */
     int keep_ended;            /* jobs that have ended and are still known */
     uint64_t keep_ended_bytes; /* of their specs, records and events */
     struct {                   /* what one user may have who is no admin */
@@ -114,6 +115,7 @@ struct core {
 
     struct cluster cluster;
     struct table jobs;
+    struct array_set arrays;
     struct audit *audit; /* owned, as those below */
     struct events *events;
     struct givers *givers;

@@ -87,6 +87,11 @@ static int order_add(struct table *t, uint64_t id)
     return 0;
 }
 
+uint64_t table_bytes(const struct entry *e)
+{
+    return strlen(e->spec_text) + (uint64_t)e->job.tasks * ARRAY_TASK_BYTES;
+}
+
 int table_insert(struct table *t, struct entry *e)
 {
     size_t at;
@@ -95,7 +100,8 @@ int table_insert(struct table *t, struct entry *e)
     assert(e->job.id != 0);
     r = order_add(t, e->job.id);
     if (r == 0)
-        r = catalog_add(&t->catalog, e->job.id, e->job.user, e->job.project, e->job.state, strlen(e->spec_text));
+        r = (e->job.array ? catalog_add_task : catalog_add)(&t->catalog, e->job.id, e->job.user, e->job.project,
+                                                            e->job.state, table_bytes(e));
     if (r == 0)
         catalog_ship(&t->catalog, catalog_find(&t->catalog, e->job.id), (uint64_t)e->job.shipped);
     if (r < 0)

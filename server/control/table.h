@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "server/cluster/array.h"
 #include "server/cluster/catalog.h"
 #include "server/control/entry.h"
 
@@ -34,6 +35,9 @@ struct entry *table_find(const struct table *t, uint64_t job);
 
 /* The i-th of the working set, i below n_order; NULL: it has left. */
 struct entry *table_at(const struct table *t, size_t i);
+
+/* The bytes that an active job counts as: of its spec, and of its tasks. */
+uint64_t table_bytes(const struct entry *e);
 
 /* No job of its number is there. The entry is the table's, and in the catalog. 0 or -ENOMEM: it is not. */
 int table_insert(struct table *t, struct entry *e);

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "server/control/auth_load.h"
+#include "server/control/arrays.h"
 #include "server/control/audit.h"
 #include "server/control/care.h"
 #include "server/control/contact.h"
@@ -63,6 +64,10 @@ static bool put_changes(struct core *c)
             state_fatal(c, "out of memory for a job's record");
             return false;
         }
+    }
+    if (!records_put_arrays(c)) {
+        state_fatal(c, "out of memory for an array");
+        return false;
     }
     if (!records_put_nodes(c)) {
         state_fatal(c, "out of memory for a node");
@@ -208,6 +213,7 @@ static void tick(struct core *c)
         c->turn.renewed_us = now;
     }
     retire_jobs(c);
+    arrays_tick(c);
     log_quota_tick(c);
     if (now - c->turn.speeds_kept_us > SPEEDS_US) {
         records_put_speeds(c);
@@ -248,8 +254,10 @@ bool turn_take(struct core *c, struct call *list)
     read_clock(c); /* calls may have taken long; what follows has a time of its own */
     if (c->now.mono_us >= c->turn.next_tick_us)
         tick(c);
+    arrays_turn(c);
     if (c->schedule_wanted && c->now.mono_us >= c->turn.next_round_us)
         schedule(c);
+    arrays_turn(c); /* what has started makes room for others that wait */
     durable = commit(c);
     deliver(c, durable);
     if (durable) {
@@ -327,6 +335,7 @@ void turn_free(struct core *c)
     readers_free(c->intake);
     places_free(c->places);
     table_clear(&c->jobs);
+    array_set_clear(&c->arrays);
     cluster_clear(&c->cluster);
     queue_destroy(&c->turn.queue);
     audit_free(c->audit);

@@ -52,6 +52,27 @@ static json_t *assignment_of(const struct job *j)
     return all;
 }
 
+static void add_array(const struct core *c, const struct job *j, json_t *o)
+{
+    const struct array *a = array_find(&c->arrays, j->id);
+
+    if (a)
+        (void)json_object_set_new(o, "array", array_view(a, j->max_running < j->tasks ? j->max_running : j->tasks));
+}
+
+/* Whose task it is; one that is no job yet has no other id. */
+static void add_task(const struct job *j, json_t *o)
+{
+    char id[40];
+
+    (void)snprintf(id, sizeof(id), "j%llu.%d", (unsigned long long)j->array, j->task_index);
+    (void)json_object_set_new(o, "task",
+                              json_pack("{s:s, s:s#, s:i, s:O?}", "id", id, "array", id, (int)strcspn(id, "."), "index",
+                                        j->task_index, "params", j->params));
+    if (j->id == j->array)
+        (void)json_object_set_new(o, "id", json_string(id));
+}
+
 json_t *view_job(const struct core *c, const struct job *j, const struct entry *e, const char *spec_text)
 {
     char id[24], dir[4096];
@@ -76,6 +97,10 @@ json_t *view_job(const struct core *c, const struct job *j, const struct entry *
     if (o)
         (void)json_object_set_new(o, "log_bytes",
                                   json_integer(row ? (json_int_t)row->shipped : (json_int_t)j->shipped));
+    if (o && j->tasks > 0)
+        add_array(c, j, o);
+    if (o && j->array)
+        add_task(j, o);
     if (o && e && json_array_size(e->run.slow) > 0)
         (void)json_object_set(o, "slow", e->run.slow);
     if (o && spec_text) { /* a list would grow long by them */

@@ -544,6 +544,7 @@ static const char *const table_key[STORE_TABLES] = {
     [STORE_KEYS] = "muster:keys",
     [STORE_FILE_TOKENS] = "muster:file_tokens",
     [STORE_SECRETS] = "muster:secrets",
+    [STORE_ARRAYS] = "muster:arrays",
 };
 
 void store_put(struct store *s, enum store_table table, const char *name, const char *text)

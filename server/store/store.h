@@ -94,6 +94,7 @@ enum store_table {
     STORE_ENDED,       /* by the number of a job that has ended */
     STORE_FILE_TOKENS, /* by the place of the file: its token's SHA-256 and role */
     STORE_SECRETS,     /* by "USER/NAME": sealed */
+    STORE_ARRAYS,      /* by "JOB": what an array is; by "JOB/CHUNK": how some of its tasks are */
     STORE_TABLES
 };
 

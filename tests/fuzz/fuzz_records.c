@@ -183,6 +183,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                            .unknown_after_s = 30,
                            .lost_after_s = 120,
                            .keep_ended = 10,
+                           .max_array = 1000,
                            .keep_ended_bytes = UINT64_MAX,
                            .audit_bytes = 1 << 20,
                            .audit_keep_s = 86400,

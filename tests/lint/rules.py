@@ -56,7 +56,7 @@ LAYERS = {"worker/engine/comm": [
     ["carve", "family", "model", "param", "rope", "site", "want"], ["context/", "retain/"], ["stage"],
     ["block", "gpt2", "llama"],
 ], "server/cluster": [
-    ["classes", "health", "job", "notes", "project"], ["catalog", "node", "pace", "roster"], ["cluster"],
+    ["classes", "health", "job", "notes", "project"], ["array", "catalog", "node", "pace", "roster"], ["cluster"],
     ["fleet", "links", "shares"], ["stragglers"], ["slots"], ["gpus"],
 ], "server/control": [
     ["agent_rights", "audit_entry", "audit_file", "entry", "files", "moment", "node_ca", "queries",
@@ -66,7 +66,7 @@ LAYERS = {"worker/engine/comm": [
      "records", "rendezvous", "retire", "rights", "round", "scrapes", "secrets", "storing"],
     ["change", "learn", "timeline"],
     ["care", "enroll", "givers", "places", "wall"], ["runs", "view"],
-    ["contact", "deltas", "dispatch", "hangs", "lags", "load", "log_quota", "looks", "saves"],
+    ["arrays", "contact", "deltas", "dispatch", "hangs", "lags", "load", "log_quota", "looks", "saves"],
     ["bulk", "jobs", "listing", "nodes", "polls", "projects", "reports", "salvage", "tokens"], ["agents"], ["turn"],
     ["routes"],
 ], "worker/engine/train": [

@@ -219,6 +219,7 @@ static bool lead(struct one *o)
                            .lost_after_s = 30,
                            .forget_after_s = 7 * 86400,
                            .keep_ended = 100000,
+                           .max_array = 1000,
                            .keep_ended_bytes = UINT64_MAX,
                            .audit_bytes = 1 << 20,
                            .audit_keep_s = 90 * 86400,

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "server/control/agents.h"
+#include "server/control/arrays.h"
 #include "server/control/jobs.h"
 #include "server/control/nodes.h"
 #include "server/control/polls.h"
@@ -93,6 +94,7 @@ static inline int scene_start(void **state)
                                .unknown_after_s = 30,
                                .lost_after_s = 120,
                                .keep_ended = 1000,
+                               .max_array = SPEC_TASKS_MAX,
                                .keep_ended_bytes = UINT64_MAX,
                                .audit_bytes = 1 << 20,
                                .audit_keep_s = 90 * 86400,
@@ -222,7 +224,7 @@ static inline uint64_t scene_try_submit(struct scene *s, const char *spec)
 
     if (spec_from_text(spec, strlen(spec), &call->spec, &faults) < 0)
         fail_msg("%s: %s", faults.v[0].pointer, faults.v[0].message);
-    full = spec_to_json(call->spec);
+    full = call->spec->array.tasks > 0 ? json_loads(spec, 0, NULL) : spec_to_json(call->spec);
     call->text = json_dumps(full, JSON_COMPACT);
     json_decref(full);
     scene_runs = jobs_submit;
