@@ -36,8 +36,9 @@ src_base       := $(shell find base -name '*.c' 2>/dev/null)
 src_compress   := $(shell find compress -name '*.c' -not -path '*/cuda/*' 2>/dev/null) # mk/cuda.mk has the rest
 src_scheduler  := $(shell find scheduler -name '*.c' 2>/dev/null)
 src_checkpoint := $(shell find checkpoint -name '*.c' 2>/dev/null)
-src_api        := $(shell find api -name '*.c' -not -path 'api/cli/*' -not -path 'api/program/*' 2>/dev/null)
+src_api        := $(shell find api -name '*.c' -not -path 'api/cli/*' -not -path 'api/program/*' -not -path 'api/state/*' 2>/dev/null)
 src_program    := $(shell find api/program -name '*.c' 2>/dev/null)
+src_state      := $(shell find api/state -name '*.c' 2>/dev/null)
 src_cli        := $(shell find api/cli -name '*.c' -not -name main.c 2>/dev/null)
 src_flight     := $(shell find worker/flight -name '*.c' 2>/dev/null)
 src_snapshot   := $(shell find worker/snapshot -name '*.c' 2>/dev/null)
@@ -77,10 +78,14 @@ $(BUILD)/lib%.a:
 	@rm -f $@
 	@ar rcs --thin $@ $(filter %.o,$^)
 
+# What mk/program.mk makes a shared library of, too.
+pic_folders := base/% compress/% checkpoint/% scheduler/sequence/% api/state/%
+pic := -fPIC -fvisibility=hidden
+
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "  cc  $<"
-	@$(CC) $(CPPFLAGS) $(CFLAGS) $(CFLAGS_$(<)) -MMD -MP -c $< -o $@
+	@$(CC) $(CPPFLAGS) $(CFLAGS) $(CFLAGS_$(<)) $(if $(filter $(pic_folders),$<),$(pic)) -MMD -MP -c $< -o $@
 
 define program # name, main.c, library
 $(BUILD)/bin/$(1): $(BUILD)/obj/$(2:.c=.o) $(call libs_of,$(3))

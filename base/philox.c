@@ -65,3 +65,12 @@ uint64_t philox_permute(uint64_t i, uint64_t n, const uint32_t key[2])
     } while (i >= n);
     return i;
 }
+
+uint64_t philox_order(uint64_t seed, uint64_t number, uint64_t n)
+{
+    const uint64_t epoch = number / n;
+    uint32_t key[2];
+
+    philox_key(seed, PHILOX_SITE_ORDER, (uint32_t)epoch, (uint32_t)(epoch >> 32), key);
+    return philox_permute(number % n, n, key);
+}

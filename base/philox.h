@@ -32,6 +32,8 @@ DEVICE_INLINE void philox4x32(const uint32_t ctr[4], const uint32_t key[2], uint
     out[3] = c3;
 }
 
+#define PHILOX_SITE_ORDER 0x100 /* of philox_order; the model's sites stay below, the data's others follow */
+
 /* The key of a site: first two words of Philox(counter {site, a, b, 0}, key = seed). */
 void philox_key(uint64_t seed, uint32_t site, uint32_t a, uint32_t b, uint32_t ret_key[2]);
 
@@ -50,5 +52,9 @@ void philox_normal8(const uint32_t key[2], uint64_t index, float ret[8]);
 /* Position of index i (< n) under a keyed permutation of 0..n-1: a four-round Feistel network on
  * ceil(log2 n) bits with cycle walking. Exact for any n >= 1; O(1) memory. */
 uint64_t philox_permute(uint64_t i, uint64_t n, const uint32_t key[2]);
+
+/* The index, below n, of what has this number in an order that is shuffled anew for each epoch of n. Part of every
+ * run's meaning. */
+uint64_t philox_order(uint64_t seed, uint64_t number, uint64_t n);
 
 #endif

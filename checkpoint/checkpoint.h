@@ -87,6 +87,7 @@ struct mck_cfg {
     void *fetch_arg;
     int64_t timeout_us; /* for all writers to be prepared; 0: 300 s */
     int64_t stuck_us;   /* without a write done, until an attempt is given up and gates let go; 0: 60 s */
+    bool hold;  /* nothing is committed before mck_gate(-1), which says that no buffer was changed since mck_begin */
     bool parts; /* dir is this node's alone: leave whole data files and no MANIFEST; others commit and collect */
 };
 
@@ -119,6 +120,11 @@ int mck_begin_sync(struct mck_writer *w, uint64_t step, const json_t *kv, struct
  * latest when the disk is stuck: buffers that it still reads then must stay memory, whatever is in them. Adds the time
  * waited to mck_stall_us. */
 int mck_gate(struct mck_writer *w, int bucket, struct merr *err);
+
+/* Give up the attempt of a step, whoever has written what of it; why: words for mck_next_done, of code -EAGAIN. With
+ * hold it is never too late before mck_gate(-1); else -ENOENT says that the step is being committed, or is not under
+ * way. */
+int mck_abandon(struct mck_writer *w, uint64_t step, const char *why, struct merr *err);
 
 /* Wait until nothing is under way (committed or given up) or deadline_us passes (-ETIMEDOUT). */
 int mck_drain(struct mck_writer *w, int64_t deadline_us, struct merr *err);

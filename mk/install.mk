@@ -14,7 +14,7 @@ install: all  ## install programs, man page, completion, units, docs (DESTDIR=, 
 	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin/
 	install -m 755 $(PROGRAM_LIBS) $(DESTDIR)$(PREFIX)/lib/muster/
 	ln -sf libmuster.so.1 $(DESTDIR)$(PREFIX)/lib/muster/libmuster.so
-	install -m 644 api/program/muster.h $(DESTDIR)$(PREFIX)/include/
+	install -m 644 api/program/muster.h api/state/muster_state.h $(DESTDIR)$(PREFIX)/include/
 	install -d $(DESTDIR)$(PREFIX)/lib/muster/python/muster
 	install -m 644 $(PROGRAM_PYTHON) $(DESTDIR)$(PREFIX)/lib/muster/python/muster/
 	$(PYTHON) -m compileall -q --invalidation-mode checked-hash $(if $(DESTDIR),-s $(DESTDIR) -p /) \
@@ -36,7 +36,8 @@ uninstall:  ## remove what install put there (state and /etc/muster stay)
 		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/muster.fish \
 		$(DESTDIR)$(UNITDIR)/musterd.service $(DESTDIR)$(UNITDIR)/muster-agent.service \
 		$(DESTDIR)/usr/lib/sysusers.d/muster.conf
-	rm -rf $(DESTDIR)$(DOCDIR) $(DESTDIR)$(PREFIX)/lib/muster $(DESTDIR)$(PREFIX)/include/muster.h
+	rm -rf $(DESTDIR)$(DOCDIR) $(DESTDIR)$(PREFIX)/lib/muster $(DESTDIR)$(PREFIX)/include/muster.h \
+		$(DESTDIR)$(PREFIX)/include/muster_state.h
 
 .PHONY: quickstart
 quickstart: deps all  ## a cluster on this machine that trains a small GPT on real text

@@ -2,7 +2,7 @@
 # tells commands where (MUSTER_LIB).
 
 PROGRAM_LIB := $(BUILD)/lib/muster
-PROGRAM_LIBS := $(PROGRAM_LIB)/libmuster.so.1 $(PROGRAM_LIB)/libmuster-nccl-profiler.so
+PROGRAM_LIBS := $(PROGRAM_LIB)/libmuster.so.1 $(PROGRAM_LIB)/libmuster-state.so.1 $(PROGRAM_LIB)/libmuster-nccl-profiler.so
 program_o := $(patsubst %.c,$(BUILD)/obj/shared/%.o,$(src_program))
 # A sanitizer's runtime is not in the programs that load it.
 program_cflags = $(filter-out -fsanitize=% -fno-sanitize-recover=%,$(CFLAGS))
@@ -12,13 +12,25 @@ all: $(PROGRAM_LIBS) $(PROGRAM_LIB)/libmuster.so
 $(BUILD)/obj/shared/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "  cc  $< (shared)"
-	@$(CC) $(CPPFLAGS) $(program_cflags) -fPIC -fvisibility=hidden -MMD -MP -c $< -o $@
+	@$(CC) $(CPPFLAGS) $(program_cflags) $(CFLAGS_$(<)) $(pic) -MMD -MP -c $< -o $@
 
 $(PROGRAM_LIB)/libmuster.so.1: $(program_o) api/program/muster.map
 	@mkdir -p $(@D)
 	@echo "  ld  $@"
 	@$(CC) $(program_cflags) -pthread -shared -Wl,-soname,libmuster.so.1 -Wl,--version-script=api/program/muster.map \
 		-Wl,-z,defs -Wl,--as-needed -o $@ $(program_o)
+
+# Checkpoints and plans for programs. What it takes beside libc is linked into it, where nobody sees it.
+state_src := $(src_state) $(src_base) $(src_compress) $(src_checkpoint) $(filter scheduler/sequence/%,$(src_scheduler))
+state_o := $(patsubst %.c,$(BUILD)/obj/$(if $(SANITIZE),shared/)%.o,$(state_src))
+# Debian makes these two fit for shared libraries only as such.
+STATE_LIBS ?= $(foreach l,uring zstd lz4,-l:lib$(l).a) -ljansson -lxxhash -lm
+
+$(PROGRAM_LIB)/libmuster-state.so.1: $(state_o) api/state/state.map
+	@mkdir -p $(@D)
+	@echo "  ld  $@"
+	@$(CC) $(program_cflags) -pthread -shared -Wl,-soname,libmuster-state.so.1 -Wl,--version-script=api/state/state.map \
+		-Wl,-z,defs -Wl,--as-needed -Wl,--gc-sections -o $@ $(state_o) $(STATE_LIBS)
 
 # NCCL loads it; it needs none of NCCL's files.
 profiler_src := worker/profiler/nccl.c $(src_flight) base/clock.c base/io.c base/merr.c base/buf.c

@@ -3,7 +3,7 @@
 # --- unit tests -------------------------------------------------------------------------------------------------------
 
 # Those whose subject has threads run under TSan, too.
-TSAN_TESTS := roundtrip faults capture lift archive kernels kernels_attention kernels_pool feed queue files storing readers http gpus muster
+TSAN_TESTS := roundtrip faults capture lift archive abandon kernels kernels_attention kernels_pool feed queue files storing readers http gpus muster
 # One loses each command that is to be queued once, another each allocation.
 LDFLAGS_test_redis := -Wl,--wrap=redisAppendFormattedCommand
 LDFLAGS_test_sequence_memory := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc

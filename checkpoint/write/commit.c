@@ -12,7 +12,7 @@
 /* Nothing of it is under way any more. Lock held. */
 static bool is_ready(const struct attempt *a)
 {
-    return a && !a->copying && !a->to_encode && !a->io_left && (a->code || a->skip || a->durable);
+    return a && !a->copying && !a->to_encode && !a->io_left && (a->code || (!a->held && (a->skip || a->durable)));
 }
 
 static void report(struct mck_writer *w, const struct attempt *a, int code, const struct merr *err)
@@ -72,6 +72,7 @@ void *commit_run(void *writer)
         }
         code = a->code;
         err = a->err;
+        a->closing = true;
         if (!a->skip || code) {
             (void)pthread_mutex_unlock(&w->lock);
             if (!code)

@@ -307,6 +307,7 @@ static void attempt_reset(struct mck_writer *w, struct attempt *a, uint64_t step
                           .step = step,
                           .serial = ++w->serial,
                           .kv = kv,
+                          .held = w->cfg.hold,
                           .fd = -1,
                           .begun_us = clock_mono_us(),
                           .bucket_left = bucket_left,
@@ -411,6 +412,10 @@ int mck_gate(struct mck_writer *w, int bucket, struct merr *err)
     if (w->window_open)
         writer_average(&w->window_s, (double)(clock_mono_us() - w->begun_us) * 1e-6);
     w->window_open = false;
+    for (int i = 0; i < ATTEMPTS_MAX && bucket < 0; i++)
+        w->attempt[i].held = false;
+    if (w->cfg.hold && bucket < 0)
+        (void)pthread_cond_broadcast(&w->commit);
     for (int i = 0; i < ATTEMPTS_MAX; i++) {
         struct attempt *a = &w->attempt[i];
         int64_t from = 0;
@@ -431,6 +436,28 @@ int mck_gate(struct mck_writer *w, int bucket, struct merr *err)
         w->stall_us += clock_mono_us() - start;
     unlock(w);
     return 0;
+}
+
+int mck_abandon(struct mck_writer *w, uint64_t step, const char *why, struct merr *err)
+{
+    int r =
+        merr_set(err, -ENOENT, "nothing of step %llu is under way that could be given up", (unsigned long long)step);
+
+    lock(w);
+    for (int i = 0; i < ATTEMPTS_MAX; i++) {
+        struct attempt *a = &w->attempt[i];
+        struct merr words;
+
+        if (!a->used || a->step != step || a->code || a->skip || a->closing)
+            continue;
+        writer_fail(
+            w, a,
+            merr_set(&words, -EAGAIN, "the checkpoint of step %llu was given up: %s", (unsigned long long)step, why),
+            &words);
+        r = 0;
+    }
+    unlock(w);
+    return r;
 }
 
 int mck_drain(struct mck_writer *w, int64_t deadline_us, struct merr *err)

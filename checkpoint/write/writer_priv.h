@@ -42,6 +42,8 @@ struct attempt {
     int code; /* first failure */
     struct merr err;
     bool skip;        /* the step is committed already: nothing to write */
+    bool held;        /* not to be committed yet */
+    bool closing;     /* it is being committed */
     uint32_t removed; /* others that went for it, see mck_done */
 
     size_t next_piece, pieces_left;

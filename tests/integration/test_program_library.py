@@ -21,29 +21,35 @@ def compile_c(source, out, *args):
         f"-I{ROOT}/api/program", *args)
 
 
-def test_symbols_versions_and_structs_are_those_of_the_stored_list(tmp_path):
+@pytest.mark.parametrize("header, abi, library", [
+    ("api/program/muster.h", "api/program/muster.abi", LIBRARY),
+    ("api/state/muster_state.h", "api/state/state.abi", f"{LIB}/libmuster-state.so.1")])
+def test_symbols_versions_and_structs_are_those_of_the_stored_list(tmp_path, header, abi, library):
     """A row may be added; one that goes or changes breaks binaries, and raises the library's number."""
-    with open(f"{ROOT}/api/program/muster.abi", encoding="ascii") as f:
+    with open(f"{ROOT}/{abi}", encoding="ascii") as f:
         stored = f.read().splitlines()
-    dynamic = run("readelf", "-dW", LIBRARY)
+    dynamic = run("readelf", "-dW", library)
     found = re.findall(r"SONAME.*\[(.*)\]", dynamic)
     found += sorted(f"needs {name}" for name in re.findall(r"NEEDED.*\[(.*)\]", dynamic))
     found += sorted(line.split()[2] for line in run("nm", "-D", "--defined-only", "--with-symbol-versions",
-                                                    LIBRARY).splitlines() if " A " not in line)
+                                                    library).splitlines() if " A " not in line)
     rows = [row.split() for row in stored if row.startswith(("struct", "enum"))]
     exprs = {row[1]: f"offsetof(struct {row[1].replace('.', ',')})" if "." in row[1] else
              f"sizeof(struct {row[1]})" if row[0] == "struct" else row[1] for row in rows}
     source = tmp_path / "sizes.c"
-    source.write_text('#include <stdio.h>\n#include <muster.h>\nint main(void)\n{\n' + "".join(
+    source.write_text(f'#include <stdio.h>\n#include "{ROOT}/{header}"\nint main(void)\n{{\n' + "".join(
         f'    printf("{kind} {name} %d\\n", (int)({exprs[name]}));\n' for kind, name, _ in rows) + "}\n",
         encoding="ascii")
     compile_c(source, tmp_path / "sizes")
     found += run(str(tmp_path / "sizes")).splitlines()
     assert found == stored
-    with open(f"{ROOT}/api/program/muster.h", encoding="ascii") as f:
-        header = f.read()
-    assert set(re.findall(r"\b(muster_\w+)\(", re.sub(r"/\*.*?\*/", "", header, flags=re.S))) == {
-        row.split("@")[0] for row in stored if "@@" in row}
+    with open(f"{ROOT}/{header}", encoding="ascii") as f:
+        text = re.sub(r"/\*.*?\*/", "", f.read(), flags=re.S)
+    assert set(re.findall(r"\b(m\w+_\w+)\(", text)) == {row.split("@")[0] for row in stored if "@@" in row}
+    for struct, body in re.findall(r"struct (\w+) \{(.*?)\};", text, flags=re.S):
+        members = [name for names in re.findall(r"[\w ]+?[ *]((?:\*?\w+(?:\[\w+\])?(?:, )?)+);", body)
+                   for name in re.findall(r"(\w+)(?:\[|,|$)", names)]
+        assert {f"{struct}.{name}" for name in members[1:]} == {row[1] for row in rows if row[1].startswith(f"{struct}.")}
 
 
 def test_the_plugin_for_nccl_shows_its_tables_and_nothing_else():
@@ -91,9 +97,9 @@ int main(int argc, char **argv)
     assert run("env", "-u", "MUSTER_RUN_DIR", str(tmp_path / "threads"), LIBRARY) == "1 1 1 1 0\n"
 
 
-def test_the_header_is_c_and_cpp(tmp_path):
-    for name, flags in (("x.c", ["-std=c99", "-pedantic"]), ("x.cc", ["-std=c++11"])):
-        (tmp_path / name).write_text("#include <muster.h>\nint main() { return 0; }\n", encoding="ascii")
+def test_the_headers_are_c_and_cpp(tmp_path):
+    for header, name, flags in [(h, *x) for h in ("api/program/muster.h", "api/state/muster_state.h") for x in (("x.c", ["-std=c99", "-pedantic"]), ("x.cc", ["-std=c++11"]))]:
+        (tmp_path / name).write_text(f'#include "{ROOT}/{header}"\nint main() {{ return 0; }}\n', encoding="ascii")
         compile_c(tmp_path / name, tmp_path / "x", *flags)
 
 
