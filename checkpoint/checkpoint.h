@@ -24,7 +24,25 @@
 #define MCK_DIMS_MAX 6
 #define MCK_PAD_MAX (1u << 16)
 
-enum mck_dtype { MCK_F32, MCK_BF16, MCK_F16, MCK_F64, MCK_I64, MCK_I32, MCK_U8 };
+enum mck_dtype {
+    MCK_F32,
+    MCK_BF16,
+    MCK_F16,
+    MCK_F64,
+    MCK_I64,
+    MCK_I32,
+    MCK_U8,
+    MCK_I8, /* from here on unknown to versions before 0.2 */
+    MCK_I16,
+    MCK_BOOL,
+    MCK_F8E4M3FN,
+    MCK_F8E5M2,
+    MCK_U16,
+    MCK_U32,
+    MCK_U64,
+    MCK_C64,
+    MCK_C128,
+};
 enum mck_role {
     MCK_MASTER = 0,
     MCK_WEIGHT = 1,

@@ -8,7 +8,7 @@
 #include "base/try.h"
 
 _Static_assert(MSTATE_DIMS == MCK_DIMS_MAX, "dims");
-_Static_assert((int)MSTATE_OPAQUE == (int)MCK_OPAQUE && (int)MSTATE_U8 == (int)MCK_U8, "roles and types");
+_Static_assert((int)MSTATE_OPAQUE == (int)MCK_OPAQUE && (int)MSTATE_C128 == (int)MCK_C128, "roles and types");
 
 static int copy_one(const struct mstate_buffer *from, struct mck_buffer *to, struct merr *err)
 {

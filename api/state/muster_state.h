@@ -41,7 +41,25 @@ enum mstate_roles {
     MSTATE_BUFFER,
     MSTATE_OPAQUE
 };
-enum mstate_types { MSTATE_F32, MSTATE_BF16, MSTATE_F16, MSTATE_F64, MSTATE_I64, MSTATE_I32, MSTATE_U8 };
+enum mstate_types {
+    MSTATE_F32,
+    MSTATE_BF16,
+    MSTATE_F16,
+    MSTATE_F64,
+    MSTATE_I64,
+    MSTATE_I32,
+    MSTATE_U8,
+    MSTATE_I8,
+    MSTATE_I16,
+    MSTATE_BOOL,
+    MSTATE_F8E4M3FN,
+    MSTATE_F8E5M2,
+    MSTATE_U16,
+    MSTATE_U32,
+    MSTATE_U64,
+    MSTATE_C64,
+    MSTATE_C128
+};
 
 /* Memory that holds a box of a tensor, or elements [sub_begin, sub_end) of that box in row-major order (0, 0: all of
  * it), dense, the first at data. Of an array of them the first one's size counts. */
@@ -73,8 +91,8 @@ struct mstate_options {
 
 typedef struct mstate_writer mstate_writer;
 
-/* A writer for the buffers, whose memory must stay until it is freed. -ESTALE, -EINVAL with the buffer's name, errors of
- * the file system. */
+/* A writer for the buffers, whose memory must stay until it is freed. -ESTALE, -EINVAL with the buffer's name, errors
+ * of the file system. */
 int mstate_writer_new(const struct mstate_options *options, const struct mstate_buffer *buffers, size_t n,
                       mstate_writer **ret);
 
@@ -88,15 +106,16 @@ int mstate_writer_begin(mstate_writer *w, uint64_t step, const char *cursor, uin
  * was changed since mstate_writer_begin: no checkpoint is committed before. */
 int mstate_writer_gate(mstate_writer *w, int32_t bucket);
 
-/* Instead of it, where something was: nothing of that step is committed, and mstate_writer_next_done tells why. -ENOENT:
- * nothing of it is under way. */
+/* Instead of it, where something was: nothing of that step is committed, and mstate_writer_next_done tells why.
+ * -ENOENT: nothing of it is under way. */
 int mstate_writer_abandon(mstate_writer *w, uint64_t step, const char *why);
 
 /* Wait until nothing is under way, at most timeout_ms: -ETIMEDOUT. After mstate_writer_gate. */
 int mstate_writer_drain(mstate_writer *w, int64_t timeout_ms);
 
 /* 1 with the end of a checkpoint that was not told before, else 0: {"step","code","message","path","bytes",
- * "stored_bytes","capture_us","write_us","stall_us","removed"}; code 0: committed (on rank 0) or written (elsewhere). */
+ * "stored_bytes","capture_us","write_us","stall_us","removed"}; code 0: committed (on rank 0) or written (elsewhere).
+ */
 int mstate_writer_next_done(mstate_writer *w, char **ret);
 
 /* What is under way is given up. NULL is fine. */

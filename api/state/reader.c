@@ -73,13 +73,17 @@ EXPORTED int mstate_inspect(const mstate *c, uint32_t flags, char **ret)
     return call_text(doc, ret);
 }
 
+static int load(struct mck *c, const struct mstate_buffer *buffers, size_t n, struct buffers *copy)
+{
+    TRY(buffers_copy(buffers, n, copy, call_error()));
+    return mck_load(c, copy->v, copy->n, call_error());
+}
+
 EXPORTED int mstate_load(mstate *c, const struct mstate_buffer *buffers, size_t n)
 {
     struct buffers b;
-    int r = buffers_copy(buffers, n, &b, call_error());
+    int r = load(inside(c), buffers, n, &b);
 
-    if (r == 0)
-        r = mck_load(inside(c), b.v, b.n, call_error());
     buffers_clear(&b);
     return r;
 }

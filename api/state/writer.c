@@ -12,6 +12,12 @@ struct mstate_writer {
     struct buffers b;
 };
 
+static int set_up(mstate_writer *w, const struct mck_cfg *cfg, const struct mstate_buffer *buffers, size_t n)
+{
+    TRY(buffers_copy(buffers, n, &w->b, call_error()));
+    return mck_writer_new(cfg, w->b.v, w->b.n, &w->w, call_error());
+}
+
 EXPORTED int mstate_writer_new(const struct mstate_options *options, const struct mstate_buffer *buffers, size_t n,
                                mstate_writer **ret)
 {
@@ -37,9 +43,7 @@ EXPORTED int mstate_writer_new(const struct mstate_options *options, const struc
     w = calloc(1, sizeof(*w));
     if (!w)
         return merr_set(call_error(), -ENOMEM, "no memory for a checkpoint writer");
-    r = buffers_copy(buffers, n, &w->b, call_error());
-    if (r == 0)
-        r = mck_writer_new(&cfg, w->b.v, w->b.n, &w->w, call_error());
+    r = set_up(w, &cfg, buffers, n);
     if (r < 0) {
         mstate_writer_free(w);
         return r;

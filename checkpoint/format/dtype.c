@@ -10,8 +10,23 @@ static const struct {
     const char *name;
     size_t size;
 } dtypes[MCK_DTYPES] = {
-    [MCK_F32] = {"f32", 4}, [MCK_BF16] = {"bf16", 2}, [MCK_F16] = {"f16", 2}, [MCK_F64] = {"f64", 8},
-    [MCK_I64] = {"i64", 8}, [MCK_I32] = {"i32", 4},   [MCK_U8] = {"u8", 1},
+    [MCK_F32] = {"f32", 4},
+    [MCK_BF16] = {"bf16", 2},
+    [MCK_F16] = {"f16", 2},
+    [MCK_F64] = {"f64", 8},
+    [MCK_I64] = {"i64", 8},
+    [MCK_I32] = {"i32", 4},
+    [MCK_U8] = {"u8", 1},
+    [MCK_I8] = {"i8", 1},
+    [MCK_I16] = {"i16", 2},
+    [MCK_BOOL] = {"bool", 1},
+    [MCK_F8E4M3FN] = {"f8e4m3fn", 1},
+    [MCK_F8E5M2] = {"f8e5m2", 1},
+    [MCK_U16] = {"u16", 2},
+    [MCK_U32] = {"u32", 4},
+    [MCK_U64] = {"u64", 8},
+    [MCK_C64] = {"c64", 8},
+    [MCK_C128] = {"c128", 16},
 };
 
 static const char *const roles[MCK_ROLES] = {
@@ -44,6 +59,16 @@ const char *role_name(int role)
 static int is_float(int dtype)
 {
     return dtype == MCK_F32 || dtype == MCK_BF16 || dtype == MCK_F16;
+}
+
+size_t dtype_part_size(int dtype)
+{
+    return dtype == MCK_C64 || dtype == MCK_C128 ? dtype_size(dtype) / 2 : dtype_size(dtype);
+}
+
+int dtype_is_float(int dtype)
+{
+    return is_float(dtype) || dtype == MCK_F64 || dtype == MCK_C64 || dtype == MCK_C128;
 }
 
 int dtype_converts(int from, int to)

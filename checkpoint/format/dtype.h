@@ -7,11 +7,16 @@
 
 #include "checkpoint/checkpoint.h"
 
-#define MCK_DTYPES 7
+#define MCK_DTYPES 17
 #define MCK_ROLES 9
 
 /* Bytes of an element; 0 for a number that is no dtype. */
 size_t dtype_size(int dtype);
+
+/* Bytes of the numbers that an element is made of, whose bytes codecs put side by side: two in a complex one. And: are
+ * they floats that shrink by it? */
+size_t dtype_part_size(int dtype);
+int dtype_is_float(int dtype);
 
 /* "f32", "bf16", ...; "?" for none. And back: the dtype, or -EINVAL. */
 const char *dtype_name(int dtype);

@@ -248,8 +248,11 @@ static int check_tensor(const struct mck_index *ix, size_t i, uint64_t *next_sha
 
     if (!name_ok(ix, t->name_off, t->name_len, MCK_NAME_MAX))
         return merr_set(err, -EBADMSG, "tensor %zu has no clean name", i);
-    if (!dtype_size(t->dtype) || t->role >= MCK_ROLES || t->ndim > MCK_DIMS_MAX)
-        return merr_set(err, -EBADMSG, "tensor %zu has an unknown type, role or number of dims", i);
+    if (!dtype_size(t->dtype))
+        return merr_set(err, -EBADMSG, "tensor '%.*s' is of type %u, which this version does not know",
+                        (int)t->name_len, index_name(ix, t), t->dtype);
+    if (t->role >= MCK_ROLES || t->ndim > MCK_DIMS_MAX)
+        return merr_set(err, -EBADMSG, "tensor %zu has an unknown role or number of dims", i);
     if (!box_product(t->shape, t->ndim, MCK_BYTES_MAX / dtype_size(t->dtype), &volume))
         return merr_set(err, -EBADMSG, "tensor %zu has an impossible shape", i);
     for (int d = 0; d < MCK_DIMS_MAX; d++)

@@ -82,8 +82,7 @@ uint32_t part_encode(struct chunk_coder *coder, enum chunk_codec codec, int dtyp
     struct chunk_form form;
     uint32_t whole;
 
-    chunk_encode(coder, codec, dtype_size(dtype), dtype_converts(dtype, MCK_F32) || dtype == MCK_F64, data, n, to,
-                 &form);
+    chunk_encode(coder, codec, dtype_part_size(dtype), dtype_is_float(dtype), data, n, to, &form);
     if (form.codec == CHUNK_RAW)
         memcpy(to, data, n);
     whole = (uint32_t)mck_round(form.len, MCK_ALIGN);
@@ -92,7 +91,7 @@ uint32_t part_encode(struct chunk_coder *coder, enum chunk_codec codec, int dtyp
                               .stored_len = form.len,
                               .codec = form.codec,
                               .filter = form.filter,
-                              .flags = (uint16_t)dtype_size(dtype),
+                              .flags = (uint16_t)dtype_part_size(dtype),
                               .logical_len = n,
                               .crc32c = hash_crc32c(0, to, form.len),
                               .xxh3 = hash_xxh3(data, n)};

@@ -10,8 +10,10 @@
 #include "checkpoint/format/format.h"
 
 static const char *const names[MCK_DTYPES] = {
-    [MCK_F32] = "F32", [MCK_BF16] = "BF16", [MCK_F16] = "F16", [MCK_F64] = "F64",
-    [MCK_I64] = "I64", [MCK_I32] = "I32",   [MCK_U8] = "U8",
+    [MCK_F32] = "F32",          [MCK_BF16] = "BF16",      [MCK_F16] = "F16", [MCK_F64] = "F64", [MCK_I64] = "I64",
+    [MCK_I32] = "I32",          [MCK_U8] = "U8",          [MCK_I8] = "I8",   [MCK_I16] = "I16", [MCK_BOOL] = "BOOL",
+    [MCK_F8E4M3FN] = "F8_E4M3", [MCK_F8E5M2] = "F8_E5M2", [MCK_U16] = "U16", [MCK_U32] = "U32", [MCK_U64] = "U64",
+    [MCK_C64] = "C64", /* it has no c128 */
 };
 
 const char *safetensors_dtype(enum mck_dtype dtype)
@@ -33,15 +35,12 @@ static int parse_dtype(const json_t *v, struct safetensor *t, struct merr *err)
 
     if (!text)
         return merr_set(err, -EBADMSG, "tensor '%s' has no dtype", t->name);
-    if (!strcmp(text, "BOOL"))
-        text = "U8";
     for (int i = 0; i < MCK_DTYPES; i++)
-        if (!strcmp(names[i], text)) {
+        if (names[i] && !strcmp(names[i], text)) {
             t->dtype = (enum mck_dtype)i;
             return 0;
         }
-    return merr_set(err, -ENOTSUP, "tensor '%s' has type '%.20s': Muster reads F32, BF16, F16, F64, I64, I32, U8, BOOL",
-                    t->name, text);
+    return merr_set(err, -ENOTSUP, "tensor '%s' has type '%.20s', which Muster does not read", t->name, text);
 }
 
 static int parse_size(const json_t *v, uint64_t *ret)

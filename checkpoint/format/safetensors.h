@@ -31,7 +31,7 @@ struct safetensors {
 int safetensors_parse(const char *json, size_t len, uint64_t data_len, struct safetensors *ret, struct merr *err);
 void safetensors_clear(struct safetensors *s);
 
-/* "F32", ... of a dtype. */
+/* "F32", ... of a dtype; NULL where safetensors has none. */
 const char *safetensors_dtype(enum mck_dtype dtype);
 
 #endif

@@ -126,6 +126,11 @@ uint64_t read_stream_bytes(const struct mck *c)
     return bytes;
 }
 
+bool read_is_layout(const struct mck_index *ix, const struct mck_tensor *t)
+{
+    return t && t->name_len > 7 && memcmp(index_name(ix, t), "layout.", 7) == 0;
+}
+
 json_t *read_meaning(const struct mck *c)
 {
     static const char *const informational[] = {"layout", "generation", "written_by", "host", "created", "codec"};

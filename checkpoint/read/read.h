@@ -62,6 +62,10 @@ uint64_t read_tensor_bytes(const struct mck_tensor *t);
 uint64_t read_all_bytes(const struct mck *c);
 uint64_t read_stream_bytes(const struct mck *c);
 
+/* Does a tensor (NULL: none) tell of the layout that wrote it, and nothing of what was reached? Its name then begins
+ * with "layout.". */
+bool read_is_layout(const struct mck_index *ix, const struct mck_tensor *t);
+
 /* The cursor less what tells how and by whom it was written, not what was reached. New; NULL when memory is short. */
 json_t *read_meaning(const struct mck *c);
 

@@ -9,6 +9,7 @@
 #include "checkpoint/read/read.h"
 
 #define FLOATS 262144u /* elements looked at at once */
+#define ELEMENT_MAX 16 /* bytes */
 
 struct diff {
     struct mck *side[2];
@@ -109,7 +110,12 @@ static int compare_tensors(struct diff *d, struct merr *err)
                                       : index_compare(x, &x->tensor[i], index_name(y, &y->tensor[k]),
                                                       y->tensor[k].name_len, y->tensor[k].role);
 
-        if (order < 0)
+        if (read_is_layout(x, order <= 0 ? &x->tensor[i] : NULL) ||
+            read_is_layout(y, order > 0 ? &y->tensor[k] : NULL)) {
+            i += order <= 0;
+            k += order >= 0;
+            d->all--;
+        } else if (order < 0)
             TRY(add_difference(d, d->side[0], &x->tensor[i++], "only in the first", NULL, err));
         else if (order > 0)
             TRY(add_difference(d, d->side[1], &y->tensor[k++], "only in the second", NULL, err));
@@ -146,7 +152,7 @@ int mck_diff(struct mck *a, struct mck *b, json_t **ret, struct merr *err)
 
     read_watch_begin(a, read_all_bytes(a));
     for (int i = 0; i < 2; i++) {
-        d.data[i] = malloc(FLOATS * sizeof(double));
+        d.data[i] = malloc(FLOATS * ELEMENT_MAX);
         d.values[i] = malloc(FLOATS * sizeof(float));
         if (!d.data[i] || !d.values[i])
             r = -ENOMEM;

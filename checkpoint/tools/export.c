@@ -81,6 +81,9 @@ static int make_header(const struct export *x, const struct part *p, struct buf 
         if (t->role != MCK_MASTER)
             continue;
         copy_name(x, t, name);
+        if (!safetensors_dtype((enum mck_dtype)walk_dtype(x->dtype, t)))
+            return merr_set(err, -ENOTSUP, "tensor '%s' is %s, which safetensors files do not have", name,
+                            dtype_name(t->dtype));
         if (json_object_set_new(doc, name, describe(x, t, at)))
             return merr_set(err, -EINVAL, "tensor '%s' cannot be named in JSON: it is no UTF-8", name);
         at += exported_bytes(x, t);

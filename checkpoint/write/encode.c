@@ -78,7 +78,7 @@ static void put_plain(struct mck_writer *w, struct attempt *a, uint32_t extent, 
         a->chunk[i] = (struct mck_chunk){.file_off = off + at,
                                          .stored_len = n,
                                          .logical_len = n,
-                                         .flags = (uint16_t)dtype_size(w->plan.chunk_dtype[i]),
+                                         .flags = (uint16_t)dtype_part_size(w->plan.chunk_dtype[i]),
                                          .crc32c = hash_crc32c(0, data + at, n),
                                          .xxh3 = hash_xxh3(data + at, n)};
         a->stored += n;
@@ -187,7 +187,7 @@ static void probe_codec(struct mck_writer *w, struct attempt *a, const char *dat
 
     if (!n || !fill_reserve(w, a))
         return;
-    chunk_encode(w->coder, CHUNK_PLANE, dtype_size(dtype), dtype_converts(dtype, MCK_F32) || dtype == MCK_F64, data, n,
+    chunk_encode(w->coder, CHUNK_PLANE, dtype_part_size(dtype), dtype_is_float(dtype), data, n,
                  w->out[w->fill_out] + w->fill_len, &form);
     us = clock_mono_us() - start;
     w->encode_rate = (double)n * 1e6 / (double)(us > 0 ? us : 1);

@@ -1,4 +1,5 @@
 """libmuster.so.1: what other people's binaries rely on stays as it is, and a real C program uses it as a job."""
+import itertools
 import os
 import re
 import subprocess
@@ -49,7 +50,8 @@ def test_symbols_versions_and_structs_are_those_of_the_stored_list(tmp_path, hea
     for struct, body in re.findall(r"struct (\w+) \{(.*?)\};", text, flags=re.S):
         members = [name for names in re.findall(r"[\w ]+?[ *]((?:\*?\w+(?:\[\w+\])?(?:, )?)+);", body)
                    for name in re.findall(r"(\w+)(?:\[|,|$)", names)]
-        assert {f"{struct}.{name}" for name in members[1:]} == {row[1] for row in rows if row[1].startswith(f"{struct}.")}
+        assert {f"{struct}.{name}" for name in members[1:]} == {
+            row[1] for row in rows if row[1].startswith(f"{struct}.")}
 
 
 def test_the_plugin_for_nccl_shows_its_tables_and_nothing_else():
@@ -98,7 +100,8 @@ int main(int argc, char **argv)
 
 
 def test_the_headers_are_c_and_cpp(tmp_path):
-    for header, name, flags in [(h, *x) for h in ("api/program/muster.h", "api/state/muster_state.h") for x in (("x.c", ["-std=c99", "-pedantic"]), ("x.cc", ["-std=c++11"]))]:
+    for header, (name, *flags) in itertools.product(("api/program/muster.h", "api/state/muster_state.h"), (
+            ("x.c", "-std=c99", "-pedantic"), ("x.cc", "-std=c++11"))):
         (tmp_path / name).write_text(f'#include "{ROOT}/{header}"\nint main() {{ return 0; }}\n', encoding="ascii")
         compile_c(tmp_path / name, tmp_path / "x", *flags)
 

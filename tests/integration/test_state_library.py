@@ -1,4 +1,4 @@
-"""libmuster-state.so.1 through muster._state: checkpoints of plain memory, the planner of sequences, orders of samples."""
+"""libmuster-state.so.1 through muster._state: checkpoints of plain memory, plans of sequences, orders of samples."""
 import ctypes
 import os
 import re
@@ -87,6 +87,63 @@ def test_errors_come_as_the_exceptions_of_the_documents(tmp_path):
         writer(tmp_path / "b", piece(memory), codec="gzip")
     for w in (first, second):
         w.close()
+
+
+ODD = {"f64": 8, "i64": 8, "i32": 4, "u8": 1, "i8": 1, "i16": 2, "bool": 1, "f8e4m3fn": 1, "f8e5m2": 1, "u16": 2,
+       "u32": 4, "u64": 8, "c64": 8, "c128": 16}  # bytes of an element
+
+
+def muster(*argv):
+    return subprocess.run([f"{BIN}/muster", "checkpoint", *map(str, argv)], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("codec", ["none", "plane", "zstd"])
+def test_each_type_of_elements_is_kept_bit_for_bit_and_seen_by_the_tools(tmp_path, codec):
+    memory = {name: ctypes.create_string_buffer((bytes(range(5)) * n)[:n], n)
+              for name, n in ((name, 3 * 65536 * size) for name, size in ODD.items())}
+
+    def pieces(of):
+        return [Piece(f"t.{name}", "buffer", name, (3, 65536), ctypes.addressof(of[name])) for name in ODD]
+    assert set(ODD) | {"f32", "bf16", "f16"} == set(_state.TYPES)
+    w = writer(tmp_path, *pieces(memory), codec=codec)
+    for step in (1, 2):
+        assert w.begin(step, b'{"step":1}')
+        w.gate()
+        assert ended(w)["code"] == 0
+        memory["c128"][16] = b"?"
+    w.close()
+    back = {name: ctypes.create_string_buffer(len(m)) for name, m in memory.items()}
+    with Reader(str(tmp_path), 2) as reader:
+        assert [t["dtype"] for t in reader.inspect()["tensors"]] == sorted(ODD)
+        reader.load(pieces(back))
+        with pytest.raises(ValueError, match="'t.i8' .buffer. is i8 in the checkpoint: it does not convert to u8"):
+            reader.load([pieces(back)[list(ODD).index("i8")]._replace(dtype="u8")])
+    assert all(back[name].raw == memory[name].raw for name in ODD)
+    assert muster("verify", tmp_path / "step-00000002").returncode == 0
+    diff = muster("diff", tmp_path / "step-00000001", tmp_path / "step-00000002")
+    assert diff.returncode == 1 and "t.c128" in diff.stdout and "t.c64" not in diff.stdout, diff.stdout
+
+
+def test_names_below_layout_are_no_difference_and_c128_is_not_exported(tmp_path):
+    weight, rows = floats(*range(8)), floats(*range(64))
+    digests = []
+    for i, n in enumerate((2, 4)):
+        w = writer(tmp_path / str(i), piece(weight), piece((ctypes.c_float * n).from_buffer(rows), "layout.rng.torch"))
+        assert w.begin(1, b'{"step":1}')
+        w.gate()
+        assert ended(w)["code"] == 0
+        w.close()
+        digests.append(muster("digest", tmp_path / str(i) / "step-00000001").stdout)
+    assert digests[0] and digests[0] == digests[1]
+    diff = muster("diff", tmp_path / "0" / "step-00000001", tmp_path / "1" / "step-00000001")
+    assert diff.returncode == 0 and "layout" not in diff.stdout, diff.stdout
+    w = writer(tmp_path / "2", piece(weight)._replace(dtype="c128", shape=(2,)))
+    assert w.begin(1, b'{"step":1}')
+    w.gate()
+    assert ended(w)["code"] == 0
+    w.close()
+    export = muster("export", tmp_path / "2" / "step-00000001", tmp_path / "out")
+    assert export.returncode and "'w' is c128, which safetensors files do not have" in export.stderr
 
 
 def test_structs_of_a_newer_program_are_refused_and_of_an_older_one_filled_up(tmp_path):

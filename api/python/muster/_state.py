@@ -13,7 +13,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type
 NAME = "libmuster-state.so.1"
 DIMS = 6
 ROLES = ("master", "weight", "moment1", "moment2", "optimizer", "ema", "gradient", "buffer", "opaque")
-TYPES = ("f32", "bf16", "f16", "f64", "i64", "i32", "u8")
+TYPES = ("f32", "bf16", "f16", "f64", "i64", "i32", "u8", "i8", "i16", "bool", "f8e4m3fn", "f8e5m2", "u16", "u32",
+         "u64", "c64", "c128")
 
 
 class MusterError(OSError):
@@ -99,8 +100,8 @@ def _load() -> Any:
     try:
         lib = ctypes.CDLL(path, mode=getattr(os, "RTLD_LOCAL", 0))
     except OSError as e:
-        raise MusterError(errno.ELIBACC, f"{NAME} cannot be loaded from {' or '.join(tried)}; MUSTER_LIB tells where it "
-                                         f"is: {e}") from None
+        raise MusterError(errno.ELIBACC, f"{NAME} cannot be loaded from {' or '.join(tried)}; MUSTER_LIB tells where "
+                                         f"it is: {e}") from None
     for name, (result, arguments) in _CALLS.items():
         call = getattr(lib, name)
         call.restype, call.argtypes = result, arguments
@@ -150,7 +151,8 @@ class Piece(NamedTuple):
 def _buffers(pieces: Sequence[Piece]) -> Any:
     array = (_Buffer * max(len(pieces), 1))()
     for b, p in zip(array, pieces):
-        b.size, b.role, b.dtype, b.ndim = ctypes.sizeof(_Buffer), ROLES.index(p.role), TYPES.index(p.dtype), len(p.shape)
+        b.size, b.ndim = ctypes.sizeof(_Buffer), len(p.shape)
+        b.role, b.dtype = ROLES.index(p.role), TYPES.index(p.dtype)
         b.name, b.data, b.sub_begin, b.sub_end, b.replica = p.name.encode(), p.data, p.begin, p.end, p.replica
         for d, n in enumerate(p.shape):
             b.shape[d] = n
