@@ -7,6 +7,7 @@
 
 #include "api/protocol/report.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "server/http/call.h"
 #include "server/store/metrics_read.h"
 #include "server/store/spool_read.h"
@@ -29,6 +30,7 @@ static void *serve(void *arg)
 {
     struct files *f = arg;
 
+    thread_begin("files", THREAD_PATIENT);
     for (;;) {
         struct call *list = queue_take(&f->queue, CALLS_MAX, INT64_MAX);
 

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "server/control/change.h"
 #include "server/control/state.h"
 #include "server/http/call.h"
@@ -64,6 +65,7 @@ static void *serve(void *arg)
     struct places *p = arg;
     struct list now = {.n = 0}, empty;
 
+    thread_begin("places", 0);
     pthread_mutex_lock(&p->lock);
     while (!p->stopped) {
         struct call *call = NULL;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/thread.h"
 #include "server/http/call.h"
 
 struct reader { /* a user with reads that wait or run */
@@ -88,6 +89,7 @@ static void *serve(void *arg)
 {
     struct readers *r = arg;
 
+    thread_begin("reads", THREAD_PATIENT);
     (void)pthread_mutex_lock(&r->lock);
     while (!r->stopped) {
         struct reader **at = next_user(r), *user;

@@ -1,6 +1,7 @@
 /* readers - threads on which people's reads of logs and metrics wait for a disk, each user with a share of them
  *
- * Reports never wait for them: these are stored on the thread of files (files.h). A user has one read running at a time
+ * Reports never wait for them: these are stored on the thread of files (files.h). These threads are patient
+ * (base/thread.h): where processors are short, what is decided goes first. A user has one read running at a time
  * and READERS_WAITING_MAX in the queue, the next is refused; users take turns. A read whose client has left is dropped.
  * Without threads a call is run before readers_post() returns: so a simulation of the server has one thread. Large
  * reports of agents are parsed on such a thread of their own, and nodes take turns there.

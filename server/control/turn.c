@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "server/control/auth_load.h"
 #include "server/control/arrays.h"
 #include "server/control/audit.h"
@@ -296,6 +297,7 @@ static void *serve(void *arg)
     struct queue *q = &c->turn.queue;
     bool durable = true;
 
+    thread_begin("core", 0);
     while (durable) {
         struct call *list = c->turn.later ? c->turn.later : queue_take(q, TURN_CALLS_MAX, turn_due_us(c));
 

@@ -16,6 +16,7 @@
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "worker/agent/deep.h"
 
 #define ASIDE ".gone-"
@@ -127,6 +128,7 @@ static void *serve(void *arg)
 {
     struct waste *w = arg;
 
+    thread_begin("waste", THREAD_PATIENT);
     pthread_mutex_lock(&w->lock);
     while (!atomic_load(&w->stopping)) {
         if (!w->wanted) {
