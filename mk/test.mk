@@ -54,6 +54,15 @@ $(PRELOADED): $(BUILD)/tests/fault/%.so: tests/fault/%.c
 	@echo "  ld  $@"
 	@$(CC) $(CPPFLAGS) $(CFLAGS) -shared -fPIC -o $@ $<
 
+# What writes down the answers that the command line and agents get.
+$(BUILD)/tests/openapi/tap.so: tests/openapi/tap.c
+	@mkdir -p $(@D)
+	@echo "  ld  $@"
+	@$(CC) $(CPPFLAGS) $(filter-out -Wpedantic -pedantic,$(CFLAGS)) -shared -fPIC -o $@ $<
+ifeq ($(SANITIZE),) # whose libraries must come first
+test-programs: $(BUILD)/tests/openapi/tap.so
+endif
+
 # muster-train with faults in it, beside an agent that starts it.
 INJECT := $(BUILD)/tests/fault/inject
 INJECT_WRAPPED := comm_group_new comm_all_reduce message_send data_train optim_new optim_begin optim_squares

@@ -1,10 +1,13 @@
 """Hold every answer of the server to api/openapi.yaml: a status that is described, and no field that is not.
 
-Cluster.request() checks each answer that the tests get. In an object that lists its properties, others are faults; an
+Cluster.request() checks each answer that the tests get, and the end of a Cluster those that its agents and the command
+line got: tests/openapi/tap.c, which is loaded into them, writes these down. In an object that lists its properties, others are faults; an
 object that may have any says so by `additionalProperties: true`.
 """
+import contextlib
 import copy
 import functools
+import json
 import os
 import re
 
@@ -111,3 +114,41 @@ def check(method, path, status, kind, document):
     except fastjsonschema.JsonSchemaException as e:
         raise AssertionError(f"{method} {path}: {status}, not as api/openapi.yaml describes it: {e.message}; "
                              f"is {str(e.value)[:300]}") from None
+
+
+def check_stream(path, text):
+    """The same for the events of a stream, the last of which may be cut off."""
+    for block in text.split("\n\n")[:-1]:
+        fields = [line.partition(": ")[::2] for line in block.split("\n") if not line.startswith(":")]
+        data = "\n".join(value for name, value in fields if name == "data")
+        kind = dict(fields).get("event")
+        if kind and data:
+            check_event(kind, json.loads(data))
+
+
+def tapped(path):
+    """Of each answer that tests/openapi/tap.c wrote down: method, URL, status, type, body."""
+    with contextlib.ExitStack() as stack:
+        try:
+            f = stack.enter_context(open(path, "rb"))
+        except FileNotFoundError:
+            return
+        while line := f.readline():
+            method, url, status, kind, size = line.decode().split()
+            body = f.read(int(size) + 1)[:-1] if int(size) else b""
+            yield method, url, int(status), kind, body
+
+
+def check_tapped(path, server):
+    """Hold them to the description, those of other servers aside. How many there were."""
+    seen = set()
+    for method, url, status, kind, body in tapped(path):
+        if not url.startswith(server + "/") or (key := (method, template_of(method, url[len(server):]), status, body)
+                                                 ) in seen:
+            continue
+        seen.add(key)
+        if kind.endswith("json"):
+            check(method, url[len(server):], status, kind, json.loads(body))
+        elif kind == "text/event-stream":
+            check_stream(url, body.decode())
+    return len(seen)

@@ -26,6 +26,7 @@ from tests.patience import PATIENCE_S
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BIN = os.path.join(ROOT, os.environ.get("MUSTER_BUILD", "build"), "bin")
+TAP = os.path.join(os.path.dirname(BIN), "tests", "openapi", "tap.so")
 MARK = "TEST_CLUSTER_OF_MUSTER"  # an agent keeps names that begin with MUSTER_ from its ranks
 # What the ranks of tests get of the agent's environment.
 PASS_ENV = f"{MARK},ASAN_*,LSAN_*,TSAN_*,UBSAN_*,UCX_*,LD_*,FAKE_*,PYTHON*"
@@ -100,6 +101,7 @@ class Cluster:
         self.memory_dir = memory
         self.programs = BIN  # of agents, and muster-train beside them
         self.described = True
+        self.answers = os.path.join(self.folder, "answers")
         self.server, self.agents, self.devices = None, {}, {}
         self.stray = []
         self.session = requests.Session()
@@ -121,6 +123,8 @@ class Cluster:
         if kind:
             self.print_logs()
         self.close()
+        if not kind and self.described:
+            answers.check_tapped(self.answers, self.url)
 
     # --- processes ---------------------------------------------------------------------------------
 
@@ -131,6 +135,12 @@ class Cluster:
         with open(self.log(name), "ab") as out:
             return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=self.env,
                                     cwd=self.folder)
+
+    def tap(self):
+        """Variables of a program whose answers are written down, to be held to the description at the end."""
+        others = self.env.get("LD_PRELOAD")
+        return {"ANSWERS_TAP": self.answers, "LD_PRELOAD": TAP + (f":{others}" if others else "")} \
+            if os.path.exists(TAP) else {}
 
     def start_server(self, seconds=PATIENCE_S):
         """Start musterd on the cluster's state and wait until it can write."""
@@ -157,6 +167,7 @@ class Cluster:
         """Start an agent; the devices of its last start unless given."""
         self.devices[name] = devices or self.devices[name]
         self.agents[name] = self.spawn(f"agent-{name}", [
+            "env", *(f"{key}={value}" for key, value in self.tap().items()),
             f"{self.programs}/muster-agent", "--server", self.url, "--token-file", f"{self.state}/agent-token",
             "--state", self.agent_state(name), "--node", name, "--devices", self.devices[name], "--stop-ranks-on-exit",
             "--pass-env", PASS_ENV, "--memory", self.memory(name), *self.agent_args])
@@ -331,4 +342,4 @@ class Cluster:
                               env=self.cli_env(), check=check, cwd=self.folder)
 
     def cli_env(self):
-        return dict(self.env, MUSTER_SERVER=self.url, MUSTER_TOKEN=self.token(), NO_COLOR="1")
+        return dict(self.env, MUSTER_SERVER=self.url, MUSTER_TOKEN=self.token(), NO_COLOR="1", **self.tap())
