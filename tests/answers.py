@@ -1,8 +1,8 @@
 """Hold every answer of the server to api/openapi.yaml: a status that is described, and no field that is not.
 
 Cluster.request() checks each answer that the tests get, and the end of a Cluster those that its agents and the command
-line got: tests/openapi/tap.c, which is loaded into them, writes these down. In an object that lists its properties, others are faults; an
-object that may have any says so by `additionalProperties: true`.
+line got: tests/openapi/tap.c, which is loaded into them, writes these down. In an object that lists its properties,
+others are faults; an object that may have any says so by `additionalProperties: true`.
 """
 import contextlib
 import copy

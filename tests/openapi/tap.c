@@ -1,6 +1,6 @@
-/* Loaded before libcurl: writes down each answer that the command line or an agent gets, for tests/answers.py to hold it
- * to api/openapi.yaml. ANSWERS_TAP names the file, to which each answer is appended as a line, "METHOD URL STATUS TYPE
- * BYTES", and its body. Whatever the program starts itself has nothing of this. */
+/* Loaded before libcurl: writes down each answer that the command line or an agent gets, for tests/answers.py to hold
+ * it to api/openapi.yaml. ANSWERS_TAP names the file, to which each answer is appended as a line, "METHOD URL STATUS
+ * TYPE BYTES", and its body. Whatever the program starts itself has nothing of this. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>

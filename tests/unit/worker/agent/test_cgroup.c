@@ -4,12 +4,16 @@
 #include "tests/unit/folder.h"
 
 #include <errno.h>
+#include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/io.h"
 
 /* A folder of made-up files stands for a group, since not all controllers are wherever this runs. */
@@ -161,6 +165,70 @@ static void all_in_a_group_is_killed_in_either_version(void **state)
     }
 }
 
+/* Processes that leave their session and take no signal, in a group: each holds `held` and writes a byte to it. */
+static pid_t begin_in(const char *list, int held)
+{
+    pid_t child = fork();
+
+    if (child != 0)
+        return child;
+    (void)signal(SIGTERM, SIG_IGN);
+    (void)signal(SIGHUP, SIG_IGN);
+    if (cgroup_enter(list) < 0 || fork() < 0 || setsid() < 0 || fork() < 0)
+        _exit(1);
+    if (write(held, "x", 1) != 1)
+        _exit(1);
+    for (;;)
+        (void)pause();
+}
+
+/* Limits are tried where this machine gives their controllers to version 2: most often they are of version 1, or of
+ * groups above. */
+static void in_a_real_hierarchy_of_version_2_nothing_leaves_its_group_or_outlives_it(void **state)
+{
+    struct cgroup_limits limits = {.pids = 17};
+    char mnt[PATH_MAX], roots[CGROUP_LIST_MAX], list[CGROUP_LIST_MAX], name[64], path[PATH_MAX + 64], c;
+    int64_t deadline_us = clock_mono_us() + INT64_C(20000000);
+    int held[2], status;
+    struct buf b;
+    pid_t child;
+
+    (void)state;
+    (void)snprintf(mnt, sizeof(mnt), "%s", at("mnt"));
+    assert_int_equal(io_mkdirs(mnt, 0755, NULL), 0);
+    if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+        mount("none", mnt, "cgroup2", 0, NULL) < 0) {
+        print_message("control groups of version 2 cannot be mounted here\n");
+        skip();
+    }
+    cgroup_find(mnt, "0::/\n", false, roots);
+    assert_string_not_equal(roots, "");
+    (void)snprintf(name, sizeof(name), "muster-test-%d", (int)getpid());
+    (void)cgroup_list(roots, name, list);
+    assert_int_equal(cgroup_make(list, &limits), 0);
+    buf_init(&b, 4096);
+    (void)snprintf(path, sizeof(path), "%s/pids.max", list);
+    if (access(path, F_OK) == 0) {
+        assert_int_equal(io_read_file(path, &b, NULL), 0);
+        assert_string_equal(buf_text(&b), "17\n");
+    }
+    buf_clear(&b);
+    assert_int_equal(pipe(held), 0);
+    child = begin_in(list, held[1]);
+    assert_true(child > 0);
+    (void)close(held[1]);
+    for (int i = 0; i < 4; i++) /* forks double */
+        assert_int_equal(read(held[0], &c, 1), 1);
+    while (cgroup_end(list) < 0 && clock_mono_us() < deadline_us)
+        (void)poll(NULL, 0, 1);
+    assert_int_equal(access(list, F_OK), -1);
+    assert_int_equal(read(held[0], &c, 1), 0); /* all of them are gone */
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    (void)close(held[0]);
+    assert_int_equal(umount2(mnt, MNT_DETACH), 0);
+}
+
 static void a_list_that_is_too_long_is_none(void **state)
 {
     char roots[CGROUP_LIST_MAX], list[CGROUP_LIST_MAX];
@@ -177,6 +245,7 @@ int main(void)
         cmocka_unit_test(limits_are_written_for_both_versions),
         cmocka_unit_test(a_kill_for_want_of_memory_is_told_with_limit_and_peak),
         cmocka_unit_test(all_in_a_group_is_killed_in_either_version),
+        cmocka_unit_test(in_a_real_hierarchy_of_version_2_nothing_leaves_its_group_or_outlives_it),
         cmocka_unit_test(a_list_that_is_too_long_is_none),
     };
 
