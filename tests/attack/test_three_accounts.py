@@ -9,7 +9,7 @@ import pytest
 
 from tests import specs
 from tests.attack.accounts import USERS, AccountsCluster, missing
-from tests.cluster import wait_for
+from tests.cluster import BIN, wait_for
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.skipif(missing() != "", reason=missing())
@@ -101,6 +101,23 @@ def test_tmp_and_shm_are_a_jobs_own_and_go_with_it(cluster, tokens):
     assert not os.path.exists("/tmp/of-mine") and not os.path.exists("/dev/shm/of-mine")
     wait_for("the run's folder to go", lambda: not glob.glob(f"{cluster.agent_state()}/runs/*"))
     assert not glob.glob("/dev/shm/muster-902-*.shm/*")
+
+
+@pytest.mark.parametrize("spec", [{"argv": ["/tmp/muster-nothing/train"]}, {"argv": ["/bin/true"], "workdir": "/tmp/none"}])
+def test_a_program_or_folder_below_tmp_is_told_why_it_is_not_found(cluster, tokens, spec):
+    job = cluster.api("POST", "/v1/jobs", {**specs.command("x", retry={"max": 0}), "command": spec},
+                      token=tokens["alice"])["id"]
+    cluster.wait(job, "failed")
+    assert "has a /tmp and /dev/shm of its own" in cluster.log_text(job)
+
+
+def test_a_training_program_below_tmp_is_told_why_it_cannot_be_run(tmp_path):
+    train = tmp_path / "muster-train"
+    train.symlink_to(f"{BIN}/muster-train")
+    with AccountsCluster(slots=1, agent_args=["--train", str(train)]) as c:
+        corpus = specs.write_corpus(os.path.join(c.top, "corpus"))
+        job = c.submit(specs.train(corpus, retry={"max": 0}))["id"]
+        assert "has a /tmp and /dev/shm of its own" in c.wait(job, "failed")["outcome"]["message"]
 
 
 def test_what_leaves_its_session_and_clears_its_environment_dies_with_the_attempt(cluster, tokens):
