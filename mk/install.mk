@@ -52,8 +52,9 @@ docs/spec.md: $(BUILD)/bin/muster  ## print the reference of the job spec from i
 docs/cli.md: $(BUILD)/bin/muster  ## print the reference of the commands from their table
 	@$(BUILD)/bin/muster help --markdown > $@
 
-openapi: $(BUILD)/bin/muster  ## print the schemas of specs and of agents' messages in api/openapi.yaml from their tables
+openapi: $(BUILD)/bin/muster  ## print the schemas in api/openapi.yaml from their tables, and the Python client from it
 	@$(PYTHON) api/openapi.py $(BUILD)/bin/muster api/openapi.yaml
+	@$(PYTHON) api/python_client.py api/openapi.yaml api/python/muster
 
 docs/protocol.md: $(BUILD)/bin/muster  ## print its last section, the fields of all messages, from their tables
 	@sed -i '/^## Fields of the messages$$/,$$d' $@

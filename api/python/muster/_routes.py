@@ -1,0 +1,476 @@
+"""A method for each route of Muster's REST surface.
+
+Written by `make openapi` from api/openapi.yaml.
+"""
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any, Optional, cast
+
+from ._http import Transport, quote
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Literal, Union
+
+    from .types import *  # pylint: disable=wildcard-import,unused-wildcard-import
+
+
+def new_key() -> str:
+    return uuid.uuid4().hex
+
+
+class Routes:
+    """Each call is made again while the server is busy or away, where that does no harm."""
+    _transport: Transport
+
+    def list_jobs(self, *, state: Optional[str] = None, project: Optional[str] = None, user: Optional[str] = None,
+            name: Optional[str] = None, label: Optional[str] = None, fields: Optional[str] = None,
+            array: Optional[str] = None, limit: Optional[int] = None, cursor: Optional[str] = None) -> ListJobsAnswer:
+        """GET /v1/jobs: Jobs the caller may see, newest first."""
+        return cast('ListJobsAnswer', self._transport.call('GET', '/v1/jobs', query={'state': state,
+                'project': project, 'user': user, 'name~': name, 'label': label, 'fields': fields, 'array': array,
+                'limit': limit, 'cursor': cursor}))
+
+    def submit_job(self, body: Any, *, dry_run: Optional[int] = None, key: Optional[str] = None) -> Union[Job, DryRun]:
+        """POST /v1/jobs: Submit a job."""
+        return cast('Union[Job, DryRun]', self._transport.call('POST', '/v1/jobs', query={'dry_run': dry_run},
+                body=body, headers={'Idempotency-Key': key or new_key()}))
+
+    def cancel_jobs(self, body: CancelJobsBody) -> CancelJobsAnswer:
+        """POST /v1/jobs:cancel: End all active jobs that a selector names, of those that the caller may act on."""
+        return cast('CancelJobsAnswer', self._transport.call('POST', '/v1/jobs:cancel', body=body))
+
+    def get_job(self, id: str) -> Job:
+        """GET /v1/jobs/{id}: A job with its spec."""
+        return cast('Job', self._transport.call('GET', f"/v1/jobs/{quote(id)}"))
+
+    def change_job(self, id: str, body: ChangeJobBody, *, if_match: Optional[str] = None) -> Job:
+        """PATCH /v1/jobs/{id}: Change a waiting job's priority or number of devices."""
+        return cast('Job', self._transport.call('PATCH', f"/v1/jobs/{quote(id)}", body=body,
+                headers={'If-Match': if_match}))
+
+    def cancel_job(self, id: str) -> Job:
+        """POST /v1/jobs/{id}/cancel: End a job."""
+        return cast('Job', self._transport.call('POST', f"/v1/jobs/{quote(id)}/cancel"))
+
+    def suspend_job(self, id: str) -> Job:
+        """POST /v1/jobs/{id}/suspend: Write a checkpoint and give the devices back."""
+        return cast('Job', self._transport.call('POST', f"/v1/jobs/{quote(id)}/suspend"))
+
+    def resume_job(self, id: str) -> Job:
+        """POST /v1/jobs/{id}/resume: Queue a suspended job again."""
+        return cast('Job', self._transport.call('POST', f"/v1/jobs/{quote(id)}/resume"))
+
+    def checkpoint_job(self, id: str) -> Job:
+        """POST /v1/jobs/{id}/checkpoint: Write a checkpoint at the next step."""
+        return cast('Job', self._transport.call('POST', f"/v1/jobs/{quote(id)}/checkpoint"))
+
+    def retry_array(self, id: str, *, state: Optional[Literal['failed', 'cancelled']] = None,
+            key: Optional[str] = None) -> Job:
+        """POST /v1/jobs/{id}/retry: Submit the tasks of an array that failed, or were cancelled, as an array of their
+        own."""
+        return cast('Job', self._transport.call('POST', f"/v1/jobs/{quote(id)}/retry", query={'state': state},
+                headers={'Idempotency-Key': key or new_key()}))
+
+    def list_job_events(self, id: str, *, limit: Optional[int] = None,
+            cursor: Optional[str] = None) -> ListJobEventsAnswer:
+        """GET /v1/jobs/{id}/events: What happened to a job, oldest first."""
+        return cast('ListJobEventsAnswer', self._transport.call('GET', f"/v1/jobs/{quote(id)}/events",
+                query={'limit': limit, 'cursor': cursor}))
+
+    def read_job_logs(self, id: str, *, rank: Optional[int] = None, generation: Optional[int] = None,
+            offset: Optional[int] = None, tail: Optional[int] = None) -> ReadJobLogsAnswer:
+        """GET /v1/jobs/{id}/logs: Output of a job's ranks."""
+        return cast('ReadJobLogsAnswer', self._transport.call('GET', f"/v1/jobs/{quote(id)}/logs",
+                query={'rank': rank, 'generation': generation, 'offset': offset, 'tail': tail}))
+
+    def read_job_metrics(self, id: str, *, names: Optional[str] = None,
+            points: Optional[int] = None) -> ReadJobMetricsAnswer:
+        """GET /v1/jobs/{id}/metrics: Columns of a job's metrics by step."""
+        return cast('ReadJobMetricsAnswer', self._transport.call('GET', f"/v1/jobs/{quote(id)}/metrics",
+                query={'names': names, 'points': points}))
+
+    def list_job_checkpoints(self, id: str) -> ListJobCheckpointsAnswer:
+        """GET /v1/jobs/{id}/checkpoints: Checkpoints a job has written, newest last."""
+        return cast('ListJobCheckpointsAnswer', self._transport.call('GET', f"/v1/jobs/{quote(id)}/checkpoints"))
+
+    def explain_job(self, id: str) -> Explain:
+        """GET /v1/jobs/{id}/explain: Why a job waits, was moved or failed, and what would change that."""
+        return cast('Explain', self._transport.call('GET', f"/v1/jobs/{quote(id)}/explain"))
+
+    def diagnose_job(self, id: str) -> AgentIncident:
+        """GET /v1/jobs/{id}/diagnosis: What each rank of a live job does now, and which of them holds up the
+        others."""
+        return cast('AgentIncident', self._transport.call('GET', f"/v1/jobs/{quote(id)}/diagnosis"))
+
+    def list_incidents(self, id: str) -> ListIncidentsAnswer:
+        """GET /v1/jobs/{id}/incidents: The newest times that a job stood still or a rank of it failed, the last one
+        first."""
+        return cast('ListIncidentsAnswer', self._transport.call('GET', f"/v1/jobs/{quote(id)}/incidents"))
+
+    def get_incident(self, id: str, n: str) -> AgentIncident:
+        """GET /v1/jobs/{id}/incidents/{n}: What was known of the ranks, before they were ended."""
+        return cast('AgentIncident', self._transport.call('GET', f"/v1/jobs/{quote(id)}/incidents/{quote(n)}"))
+
+    def list_events(self, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> ListEventsAnswer:
+        """GET /v1/events: Everything the caller may see."""
+        return cast('ListEventsAnswer', self._transport.call('GET', '/v1/events', query={'limit': limit,
+                'cursor': cursor}))
+
+    def list_nodes(self, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> ListNodesAnswer:
+        """GET /v1/nodes: Nodes with their slots, by name."""
+        return cast('ListNodesAnswer', self._transport.call('GET', '/v1/nodes', query={'limit': limit,
+                'cursor': cursor}))
+
+    def get_node(self, id: str) -> Node:
+        """GET /v1/nodes/{id}: A node."""
+        return cast('Node', self._transport.call('GET', f"/v1/nodes/{quote(id)}"))
+
+    def remove_node(self, id: str) -> Node:
+        """DELETE /v1/nodes/{id}: Take a node off the list that is lost, or drained; an agent that is still there
+        ends."""
+        return cast('Node', self._transport.call('DELETE', f"/v1/nodes/{quote(id)}", again=False))
+
+    def enroll_node(self, id: str) -> EnrollNodeAnswer:
+        """POST /v1/nodes/{id}/enroll: Make a code that a machine's agent trades for a token of this node, once and
+        within 15 minutes."""
+        return cast('EnrollNodeAnswer', self._transport.call('POST', f"/v1/nodes/{quote(id)}/enroll", again=False))
+
+    def forget_node(self, id: str) -> ForgetNodeAnswer:
+        """DELETE /v1/nodes/{id}/enroll: The node's token and codes are no longer good."""
+        return cast('ForgetNodeAnswer', self._transport.call('DELETE', f"/v1/nodes/{quote(id)}/enroll", again=False))
+
+    def drain_node(self, id: str, *, deadline_s: Optional[int] = None, reason: Optional[str] = None) -> Node:
+        """POST /v1/nodes/{id}/drain: Keep new work off a node and move its jobs away at a checkpoint."""
+        return cast('Node', self._transport.call('POST', f"/v1/nodes/{quote(id)}/drain",
+                query={'deadline_s': deadline_s, 'reason': reason}))
+
+    def undrain_node(self, id: str) -> Node:
+        """POST /v1/nodes/{id}/undrain: Give a node work again."""
+        return cast('Node', self._transport.call('POST', f"/v1/nodes/{quote(id)}/undrain"))
+
+    def test_node(self, id: str) -> Node:
+        """POST /v1/nodes/{id}/test: Let a node's agent test its memory, arithmetic, disk and loopback, once; the
+        node's test has the result."""
+        return cast('Node', self._transport.call('POST', f"/v1/nodes/{quote(id)}/test"))
+
+    def get_cluster(self) -> Cluster:
+        """GET /v1/cluster: Totals of slots and jobs."""
+        return cast('Cluster', self._transport.call('GET', '/v1/cluster'))
+
+    def get_snapshot(self) -> str:
+        """GET /v1/cluster/snapshot: What a scheduling round would see now, for muster simulate --snapshot."""
+        return cast('str', self._transport.call('GET', '/v1/cluster/snapshot'))
+
+    def list_projects(self) -> ListProjectsAnswer:
+        """GET /v1/projects: Projects with limits of their own, and what they use."""
+        return cast('ListProjectsAnswer', self._transport.call('GET', '/v1/projects'))
+
+    def get_project(self, name: str) -> Project:
+        """GET /v1/projects/{name}: A project's limits, and what it uses."""
+        return cast('Project', self._transport.call('GET', f"/v1/projects/{quote(name)}"))
+
+    def put_project(self, name: str, body: Project) -> Project:
+        """PUT /v1/projects/{name}: Set a project's limits; what is left out gets its default."""
+        return cast('Project', self._transport.call('PUT', f"/v1/projects/{quote(name)}", body=body))
+
+    def delete_project(self, name: str) -> Project:
+        """DELETE /v1/projects/{name}: Forget a project of which no job is active."""
+        return cast('Project', self._transport.call('DELETE', f"/v1/projects/{quote(name)}", again=False))
+
+    def put_member(self, name: str, user: str, body: PutMemberBody) -> Project:
+        """PUT /v1/projects/{name}/members/{user}: Make a user a member or manager of a project; for its managers and
+        for admins."""
+        return cast('Project', self._transport.call('PUT', f"/v1/projects/{quote(name)}/members/{quote(user)}",
+                body=body))
+
+    def drop_member(self, name: str, user: str) -> Project:
+        """DELETE /v1/projects/{name}/members/{user}: Take a user out of a project; for its managers and for
+        admins."""
+        return cast('Project', self._transport.call('DELETE', f"/v1/projects/{quote(name)}/members/{quote(user)}",
+                again=False))
+
+    def list_audit(self, *, user: Optional[str] = None, from_: Optional[str] = None, to: Optional[str] = None,
+            limit: Optional[int] = None, cursor: Optional[str] = None) -> ListAuditAnswer:
+        """GET /v1/audit: What people changed and what they were refused, oldest first; for admins."""
+        return cast('ListAuditAnswer', self._transport.call('GET', '/v1/audit', query={'user': user, 'from': from_,
+                'to': to, 'limit': limit, 'cursor': cursor}))
+
+    def list_tokens(self) -> ListTokensAnswer:
+        """GET /v1/tokens: Whose tokens there are, without their text; for admins."""
+        return cast('ListTokensAnswer', self._transport.call('GET', '/v1/tokens'))
+
+    def create_token(self, body: CreateTokenBody) -> Token:
+        """POST /v1/tokens: Make a token; its text is in this answer only."""
+        return cast('Token', self._transport.call('POST', '/v1/tokens', body=body, again=False))
+
+    def list_secrets(self) -> ListSecretsAnswer:
+        """GET /v1/secrets: The names of the caller's secrets."""
+        return cast('ListSecretsAnswer', self._transport.call('GET', '/v1/secrets'))
+
+    def set_secret(self, name: str, body: SetSecretBody) -> Secret:
+        """PUT /v1/secrets/{name}: Keep a value that jobs of the caller may name in `command.env`; it is not told
+        again."""
+        return cast('Secret', self._transport.call('PUT', f"/v1/secrets/{quote(name)}", body=body))
+
+    def delete_secret(self, name: str) -> Secret:
+        """DELETE /v1/secrets/{name}: Forget a secret that no job names which has not ended."""
+        return cast('Secret', self._transport.call('DELETE', f"/v1/secrets/{quote(name)}", again=False))
+
+    def revoke_token(self, id: str) -> Token:
+        """DELETE /v1/tokens/{id}: A token is no longer good, and what is followed with it ends."""
+        return cast('Token', self._transport.call('DELETE', f"/v1/tokens/{quote(id)}", again=False))
+
+    def list_quarantine(self) -> ListQuarantineAnswer:
+        """GET /v1/quarantine: Records of the store that cannot be read, and why; for admins."""
+        return cast('ListQuarantineAnswer', self._transport.call('GET', '/v1/quarantine'))
+
+    def retry_quarantined(self, id: str) -> Quarantined:
+        """POST /v1/quarantine/{id}/retry: Read a record once more; what it describes is there again."""
+        return cast('Quarantined', self._transport.call('POST', f"/v1/quarantine/{quote(id)}/retry"))
+
+    def drop_quarantined(self, id: str) -> Quarantined:
+        """DELETE /v1/quarantine/{id}: Remove a record that cannot be read; of a job also its events, logs and
+        metrics."""
+        return cast('Quarantined', self._transport.call('DELETE', f"/v1/quarantine/{quote(id)}", again=False))
+
+    def health(self) -> HealthAnswer:
+        """GET /healthz: The process answers."""
+        return cast('HealthAnswer', self._transport.call('GET', '/healthz'))
+
+    def ready(self) -> ReadyAnswer:
+        """GET /readyz: The server can write."""
+        return cast('ReadyAnswer', self._transport.call('GET', '/readyz'))
+
+    def metrics(self) -> str:
+        """GET /metrics: Counters for Prometheus."""
+        return cast('str', self._transport.call('GET', '/metrics'))
+
+
+class AsyncRoutes:
+    """Each call is made again while the server is busy or away, where that does no harm."""
+
+    async def _call(self, method: str, path: str, **more: Any) -> Any:
+        raise NotImplementedError
+
+    async def list_jobs(self, *, state: Optional[str] = None, project: Optional[str] = None,
+            user: Optional[str] = None, name: Optional[str] = None, label: Optional[str] = None,
+            fields: Optional[str] = None, array: Optional[str] = None, limit: Optional[int] = None,
+            cursor: Optional[str] = None) -> ListJobsAnswer:
+        """GET /v1/jobs: Jobs the caller may see, newest first."""
+        return cast('ListJobsAnswer', await self._call('GET', '/v1/jobs', query={'state': state, 'project': project,
+                'user': user, 'name~': name, 'label': label, 'fields': fields, 'array': array, 'limit': limit,
+                'cursor': cursor}))
+
+    async def submit_job(self, body: Any, *, dry_run: Optional[int] = None, key: Optional[str] = None) -> Union[Job,
+            DryRun]:
+        """POST /v1/jobs: Submit a job."""
+        return cast('Union[Job, DryRun]', await self._call('POST', '/v1/jobs', query={'dry_run': dry_run},
+                body=body, headers={'Idempotency-Key': key or new_key()}))
+
+    async def cancel_jobs(self, body: CancelJobsBody) -> CancelJobsAnswer:
+        """POST /v1/jobs:cancel: End all active jobs that a selector names, of those that the caller may act on."""
+        return cast('CancelJobsAnswer', await self._call('POST', '/v1/jobs:cancel', body=body))
+
+    async def get_job(self, id: str) -> Job:
+        """GET /v1/jobs/{id}: A job with its spec."""
+        return cast('Job', await self._call('GET', f"/v1/jobs/{quote(id)}"))
+
+    async def change_job(self, id: str, body: ChangeJobBody, *, if_match: Optional[str] = None) -> Job:
+        """PATCH /v1/jobs/{id}: Change a waiting job's priority or number of devices."""
+        return cast('Job', await self._call('PATCH', f"/v1/jobs/{quote(id)}", body=body,
+                headers={'If-Match': if_match}))
+
+    async def cancel_job(self, id: str) -> Job:
+        """POST /v1/jobs/{id}/cancel: End a job."""
+        return cast('Job', await self._call('POST', f"/v1/jobs/{quote(id)}/cancel"))
+
+    async def suspend_job(self, id: str) -> Job:
+        """POST /v1/jobs/{id}/suspend: Write a checkpoint and give the devices back."""
+        return cast('Job', await self._call('POST', f"/v1/jobs/{quote(id)}/suspend"))
+
+    async def resume_job(self, id: str) -> Job:
+        """POST /v1/jobs/{id}/resume: Queue a suspended job again."""
+        return cast('Job', await self._call('POST', f"/v1/jobs/{quote(id)}/resume"))
+
+    async def checkpoint_job(self, id: str) -> Job:
+        """POST /v1/jobs/{id}/checkpoint: Write a checkpoint at the next step."""
+        return cast('Job', await self._call('POST', f"/v1/jobs/{quote(id)}/checkpoint"))
+
+    async def retry_array(self, id: str, *, state: Optional[Literal['failed', 'cancelled']] = None,
+            key: Optional[str] = None) -> Job:
+        """POST /v1/jobs/{id}/retry: Submit the tasks of an array that failed, or were cancelled, as an array of their
+        own."""
+        return cast('Job', await self._call('POST', f"/v1/jobs/{quote(id)}/retry", query={'state': state},
+                headers={'Idempotency-Key': key or new_key()}))
+
+    async def list_job_events(self, id: str, *, limit: Optional[int] = None,
+            cursor: Optional[str] = None) -> ListJobEventsAnswer:
+        """GET /v1/jobs/{id}/events: What happened to a job, oldest first."""
+        return cast('ListJobEventsAnswer', await self._call('GET', f"/v1/jobs/{quote(id)}/events",
+                query={'limit': limit, 'cursor': cursor}))
+
+    async def read_job_logs(self, id: str, *, rank: Optional[int] = None, generation: Optional[int] = None,
+            offset: Optional[int] = None, tail: Optional[int] = None) -> ReadJobLogsAnswer:
+        """GET /v1/jobs/{id}/logs: Output of a job's ranks."""
+        return cast('ReadJobLogsAnswer', await self._call('GET', f"/v1/jobs/{quote(id)}/logs", query={'rank': rank,
+                'generation': generation, 'offset': offset, 'tail': tail}))
+
+    async def read_job_metrics(self, id: str, *, names: Optional[str] = None,
+            points: Optional[int] = None) -> ReadJobMetricsAnswer:
+        """GET /v1/jobs/{id}/metrics: Columns of a job's metrics by step."""
+        return cast('ReadJobMetricsAnswer', await self._call('GET', f"/v1/jobs/{quote(id)}/metrics",
+                query={'names': names, 'points': points}))
+
+    async def list_job_checkpoints(self, id: str) -> ListJobCheckpointsAnswer:
+        """GET /v1/jobs/{id}/checkpoints: Checkpoints a job has written, newest last."""
+        return cast('ListJobCheckpointsAnswer', await self._call('GET', f"/v1/jobs/{quote(id)}/checkpoints"))
+
+    async def explain_job(self, id: str) -> Explain:
+        """GET /v1/jobs/{id}/explain: Why a job waits, was moved or failed, and what would change that."""
+        return cast('Explain', await self._call('GET', f"/v1/jobs/{quote(id)}/explain"))
+
+    async def diagnose_job(self, id: str) -> AgentIncident:
+        """GET /v1/jobs/{id}/diagnosis: What each rank of a live job does now, and which of them holds up the
+        others."""
+        return cast('AgentIncident', await self._call('GET', f"/v1/jobs/{quote(id)}/diagnosis"))
+
+    async def list_incidents(self, id: str) -> ListIncidentsAnswer:
+        """GET /v1/jobs/{id}/incidents: The newest times that a job stood still or a rank of it failed, the last one
+        first."""
+        return cast('ListIncidentsAnswer', await self._call('GET', f"/v1/jobs/{quote(id)}/incidents"))
+
+    async def get_incident(self, id: str, n: str) -> AgentIncident:
+        """GET /v1/jobs/{id}/incidents/{n}: What was known of the ranks, before they were ended."""
+        return cast('AgentIncident', await self._call('GET', f"/v1/jobs/{quote(id)}/incidents/{quote(n)}"))
+
+    async def list_events(self, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> ListEventsAnswer:
+        """GET /v1/events: Everything the caller may see."""
+        return cast('ListEventsAnswer', await self._call('GET', '/v1/events', query={'limit': limit, 'cursor': cursor}))
+
+    async def list_nodes(self, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> ListNodesAnswer:
+        """GET /v1/nodes: Nodes with their slots, by name."""
+        return cast('ListNodesAnswer', await self._call('GET', '/v1/nodes', query={'limit': limit, 'cursor': cursor}))
+
+    async def get_node(self, id: str) -> Node:
+        """GET /v1/nodes/{id}: A node."""
+        return cast('Node', await self._call('GET', f"/v1/nodes/{quote(id)}"))
+
+    async def remove_node(self, id: str) -> Node:
+        """DELETE /v1/nodes/{id}: Take a node off the list that is lost, or drained; an agent that is still there
+        ends."""
+        return cast('Node', await self._call('DELETE', f"/v1/nodes/{quote(id)}", again=False))
+
+    async def enroll_node(self, id: str) -> EnrollNodeAnswer:
+        """POST /v1/nodes/{id}/enroll: Make a code that a machine's agent trades for a token of this node, once and
+        within 15 minutes."""
+        return cast('EnrollNodeAnswer', await self._call('POST', f"/v1/nodes/{quote(id)}/enroll", again=False))
+
+    async def forget_node(self, id: str) -> ForgetNodeAnswer:
+        """DELETE /v1/nodes/{id}/enroll: The node's token and codes are no longer good."""
+        return cast('ForgetNodeAnswer', await self._call('DELETE', f"/v1/nodes/{quote(id)}/enroll", again=False))
+
+    async def drain_node(self, id: str, *, deadline_s: Optional[int] = None, reason: Optional[str] = None) -> Node:
+        """POST /v1/nodes/{id}/drain: Keep new work off a node and move its jobs away at a checkpoint."""
+        return cast('Node', await self._call('POST', f"/v1/nodes/{quote(id)}/drain",
+                query={'deadline_s': deadline_s, 'reason': reason}))
+
+    async def undrain_node(self, id: str) -> Node:
+        """POST /v1/nodes/{id}/undrain: Give a node work again."""
+        return cast('Node', await self._call('POST', f"/v1/nodes/{quote(id)}/undrain"))
+
+    async def test_node(self, id: str) -> Node:
+        """POST /v1/nodes/{id}/test: Let a node's agent test its memory, arithmetic, disk and loopback, once; the
+        node's test has the result."""
+        return cast('Node', await self._call('POST', f"/v1/nodes/{quote(id)}/test"))
+
+    async def get_cluster(self) -> Cluster:
+        """GET /v1/cluster: Totals of slots and jobs."""
+        return cast('Cluster', await self._call('GET', '/v1/cluster'))
+
+    async def get_snapshot(self) -> str:
+        """GET /v1/cluster/snapshot: What a scheduling round would see now, for muster simulate --snapshot."""
+        return cast('str', await self._call('GET', '/v1/cluster/snapshot'))
+
+    async def list_projects(self) -> ListProjectsAnswer:
+        """GET /v1/projects: Projects with limits of their own, and what they use."""
+        return cast('ListProjectsAnswer', await self._call('GET', '/v1/projects'))
+
+    async def get_project(self, name: str) -> Project:
+        """GET /v1/projects/{name}: A project's limits, and what it uses."""
+        return cast('Project', await self._call('GET', f"/v1/projects/{quote(name)}"))
+
+    async def put_project(self, name: str, body: Project) -> Project:
+        """PUT /v1/projects/{name}: Set a project's limits; what is left out gets its default."""
+        return cast('Project', await self._call('PUT', f"/v1/projects/{quote(name)}", body=body))
+
+    async def delete_project(self, name: str) -> Project:
+        """DELETE /v1/projects/{name}: Forget a project of which no job is active."""
+        return cast('Project', await self._call('DELETE', f"/v1/projects/{quote(name)}", again=False))
+
+    async def put_member(self, name: str, user: str, body: PutMemberBody) -> Project:
+        """PUT /v1/projects/{name}/members/{user}: Make a user a member or manager of a project; for its managers and
+        for admins."""
+        return cast('Project', await self._call('PUT', f"/v1/projects/{quote(name)}/members/{quote(user)}", body=body))
+
+    async def drop_member(self, name: str, user: str) -> Project:
+        """DELETE /v1/projects/{name}/members/{user}: Take a user out of a project; for its managers and for
+        admins."""
+        return cast('Project', await self._call('DELETE', f"/v1/projects/{quote(name)}/members/{quote(user)}",
+                again=False))
+
+    async def list_audit(self, *, user: Optional[str] = None, from_: Optional[str] = None, to: Optional[str] = None,
+            limit: Optional[int] = None, cursor: Optional[str] = None) -> ListAuditAnswer:
+        """GET /v1/audit: What people changed and what they were refused, oldest first; for admins."""
+        return cast('ListAuditAnswer', await self._call('GET', '/v1/audit', query={'user': user, 'from': from_,
+                'to': to, 'limit': limit, 'cursor': cursor}))
+
+    async def list_tokens(self) -> ListTokensAnswer:
+        """GET /v1/tokens: Whose tokens there are, without their text; for admins."""
+        return cast('ListTokensAnswer', await self._call('GET', '/v1/tokens'))
+
+    async def create_token(self, body: CreateTokenBody) -> Token:
+        """POST /v1/tokens: Make a token; its text is in this answer only."""
+        return cast('Token', await self._call('POST', '/v1/tokens', body=body, again=False))
+
+    async def list_secrets(self) -> ListSecretsAnswer:
+        """GET /v1/secrets: The names of the caller's secrets."""
+        return cast('ListSecretsAnswer', await self._call('GET', '/v1/secrets'))
+
+    async def set_secret(self, name: str, body: SetSecretBody) -> Secret:
+        """PUT /v1/secrets/{name}: Keep a value that jobs of the caller may name in `command.env`; it is not told
+        again."""
+        return cast('Secret', await self._call('PUT', f"/v1/secrets/{quote(name)}", body=body))
+
+    async def delete_secret(self, name: str) -> Secret:
+        """DELETE /v1/secrets/{name}: Forget a secret that no job names which has not ended."""
+        return cast('Secret', await self._call('DELETE', f"/v1/secrets/{quote(name)}", again=False))
+
+    async def revoke_token(self, id: str) -> Token:
+        """DELETE /v1/tokens/{id}: A token is no longer good, and what is followed with it ends."""
+        return cast('Token', await self._call('DELETE', f"/v1/tokens/{quote(id)}", again=False))
+
+    async def list_quarantine(self) -> ListQuarantineAnswer:
+        """GET /v1/quarantine: Records of the store that cannot be read, and why; for admins."""
+        return cast('ListQuarantineAnswer', await self._call('GET', '/v1/quarantine'))
+
+    async def retry_quarantined(self, id: str) -> Quarantined:
+        """POST /v1/quarantine/{id}/retry: Read a record once more; what it describes is there again."""
+        return cast('Quarantined', await self._call('POST', f"/v1/quarantine/{quote(id)}/retry"))
+
+    async def drop_quarantined(self, id: str) -> Quarantined:
+        """DELETE /v1/quarantine/{id}: Remove a record that cannot be read; of a job also its events, logs and
+        metrics."""
+        return cast('Quarantined', await self._call('DELETE', f"/v1/quarantine/{quote(id)}", again=False))
+
+    async def health(self) -> HealthAnswer:
+        """GET /healthz: The process answers."""
+        return cast('HealthAnswer', await self._call('GET', '/healthz'))
+
+    async def ready(self) -> ReadyAnswer:
+        """GET /readyz: The server can write."""
+        return cast('ReadyAnswer', await self._call('GET', '/readyz'))
+
+    async def metrics(self) -> str:
+        """GET /metrics: Counters for Prometheus."""
+        return cast('str', await self._call('GET', '/metrics'))

@@ -1,0 +1,725 @@
+"""The documents of Muster's REST surface. Every field may be missing.
+
+Written by `make openapi` from api/openapi.yaml.
+"""
+from __future__ import annotations
+
+from typing import Any, Dict, List, Literal, TypedDict, Union
+
+from .spec_types import Spec
+
+State = Literal['queued', 'starting', 'running', 'rescaling', 'suspended', 'recovering', 'succeeded', 'failed',
+        'cancelled']
+Labels = Dict[str, str]
+ProjectRole = Literal['member', 'manager']
+
+
+class AgentIncident(TypedDict, total=False):
+    version: int
+    job: str
+    generation: int
+    number: Union[int, None]
+    kind: Union[Literal['hang', 'failure', 'look'], None]
+    at_ms: Union[int, None]
+    layout: Union[AgentLayout, None]
+    verdict: Union[AgentIncidentVerdict, None]
+    ranks: Union[List[AgentIncidentRank], None]
+    parts: Union[List[Any], None]
+
+
+class AgentLayout(TypedDict, total=False):
+    tp: Union[int, None]
+    pp: Union[int, None]
+    cp: Union[int, None]
+    dp: Union[int, None]
+
+
+AgentIncidentVerdict = TypedDict('AgentIncidentVerdict', {
+    'class': 'Union[str, None]',
+    'text': 'Union[str, None]',
+    'roots': 'Union[List[int], None]',
+    'waiting': 'Union[int, None]',
+    'waiter': 'Union[int, None]',
+}, total=False)
+
+
+class AgentIncidentRank(TypedDict, total=False):
+    node: Union[str, None]
+    told: AgentReportRank
+
+
+class AgentReportRank(TypedDict, total=False):
+    rank: int
+    slot: Union[int, None]
+    state: Union[Literal['starting', 'running', 'exited'], None]
+    pid: Union[int, None]
+    step: Union[int, None]
+    phase: Union[str, None]
+    idle_us: Union[int, None]
+    gap_us: Union[int, None]
+    usual_us: Union[int, None]
+    allowed_us: Union[int, None]
+    role: Union[int, None]
+    span: Union[int, None]
+    span_ops: Union[int, None]
+    before: Union[int, None]
+    before_ops: Union[int, None]
+    odd: Union[int, None]
+    window: Union[str, None]
+    stopped: Union[bool, None]
+    op: Union[str, None]
+    op_key: Union[int, None]
+    op_call: Union[int, None]
+    op_peer: Union[int, None]
+    beats: Union[bool, None]
+    section: Union[str, None]
+    groups: Union[List[AgentReportGroup], None]
+    steps: Union[List[int], None]
+    ack: Union[int, None]
+    ack_step: Union[int, None]
+    ack_did: Union[Literal['saved', 'stopping', 'refused'], None]
+    exit_code: Union[int, None]
+    signal: Union[int, None]
+    why: Union[str, None]
+    lost: Union[int, None]
+    cause: Union[Literal['program', 'done', 'drained', 'user', 'internal', 'node', 'aborted', 'out-of-memory',
+            'numbers', 'replica'], None]
+    at_ms: Union[int, None]
+    log_tail: Union[List[Any], None]
+
+
+class AgentReportGroup(TypedDict, total=False):
+    name: Union[str, None]
+    key: int
+    entered: int
+    left: int
+    size: Union[int, None]
+    digest: Union[int, None]
+
+
+class Job(TypedDict, total=False):
+    id: str
+    name: str
+    project: str
+    kind: Literal['train', 'command']
+    user: str
+    state: State
+    priority: int
+    labels: Labels
+    log_bytes: int
+    generation: int
+    reason: JobReason
+    submitted_at: str
+    started_at: Union[str, None]
+    finished_at: Union[str, None]
+    devices: JobDevices
+    layout: Union[Layout, None]
+    plan: Union[Plan, None]
+    assignment: List[JobAssignmentItem]
+    progress: JobProgress
+    eval: JobEval
+    checkpoint: Union[Checkpoint, None]
+    restarts: JobRestarts
+    dir: str
+    outcome: Union[Outcome, None]
+    array: JobArray
+    task: JobTask
+    slow: List[JobSlowItem]
+    spec: Spec
+
+
+class JobReason(TypedDict, total=False):
+    code: str
+    text: str
+
+
+class JobDevices(TypedDict, total=False):
+    min: int
+    max: int
+    assigned: int
+
+
+JobAssignmentItem = TypedDict('JobAssignmentItem', {
+    'rank': 'int',
+    'node': 'str',
+    'slot': 'int',
+    'class': 'str',
+}, total=False)
+
+
+class JobProgress(TypedDict, total=False):
+    step: int
+    steps: int
+    loss: Union[float, None]
+    tokens_per_s: Union[float, None]
+    eta_s: Union[float, None]
+
+
+class JobEval(TypedDict, total=False):
+    step: int
+    loss: Union[float, None]
+    tokens: int
+    unigram: float
+
+
+class JobRestarts(TypedDict, total=False):
+    system: int
+    node: int
+    user: int
+
+
+class JobArray(TypedDict, total=False):
+    count: int
+    max_running: int
+    tasks: Dict[str, int]
+    waiting: str
+
+
+class JobTask(TypedDict, total=False):
+    id: str
+    array: str
+    index: int
+    params: Union[Dict[str, Any], None]
+
+
+JobSlowItem = TypedDict('JobSlowItem', {
+    'rank': 'int',
+    'node': 'str',
+    'class': "Literal['compute', 'link', 'compute and link', 'host']",
+    'factor': 'float',
+    'text': 'str',
+}, total=False)
+
+
+Outcome = TypedDict('Outcome', {
+    'class': "Literal['done', 'user', 'system', 'node', 'preempted', 'cancelled']",
+    'message': 'str',
+    'rank': 'Union[int, None]',
+    'node': 'Union[str, None]',
+    'exit_code': 'Union[int, None]',
+    'signal': 'Union[int, None]',
+    'cause': 'Union[str, None]',
+    'action': "Literal['nothing', 'in-place', 'elsewhere', 'roll-back', 'fail', 'fail-user']",
+    'back': 'int',
+    'log_tail': 'Union[List[str], None]',
+}, total=False)
+
+
+class Layout(TypedDict, total=False):
+    tp: int
+    pp: int
+    dp: int
+    cp: int
+
+
+class PlannedLayout(TypedDict, total=False):
+    layout: Layout
+    devices: int
+    micro: int
+    schedule: str
+    chunks: int
+    recompute: str
+    fits: Union[bool, None]
+    memory_mib: float
+    memory_limit_mib: float
+    step_ms: float
+    slower_percent: float
+    why: str
+
+
+class Plan(TypedDict, total=False):
+    layout: Layout
+    devices: int
+    micro: int
+    schedule: str
+    chunks: int
+    recompute: str
+    layers: List[int]
+    step_ms: float
+    breakdown_ms: Dict[str, float]
+    memory_mib: List[Dict[str, float]]
+    memory_limit_mib: float
+    considered: int
+    unfit: int
+    why: str
+    alternatives: List[PlannedLayout]
+    settled: Dict[str, Any]
+    fits: Union[bool, None]
+    starts_now: bool
+    free_devices: int
+    dedication: PlanDedication
+    predicted_step_ms: float
+    measured_step_ms: Union[float, None]
+    error_percent: Union[float, None]
+
+
+class PlanDedication(TypedDict, total=False):
+    order: List[int]
+    step_ms_in_order: float
+    mixed_groups: int
+    mixed_groups_in_order: int
+
+
+class DryRun(TypedDict, total=False):
+    dry_run: Literal[True]
+    plan: Plan
+    spec: Spec
+
+
+class Cluster(TypedDict, total=False):
+    nodes: Dict[str, int]
+    slots: ClusterSlots
+    classes: Dict[str, ClusterClassesValue]
+    jobs: Dict[str, int]
+    queue: int
+
+
+class ClusterSlots(TypedDict, total=False):
+    total: int
+    busy: int
+    free: int
+
+
+class ClusterClassesValue(TypedDict, total=False):
+    total: int
+    free: int
+
+
+class StateChange(TypedDict, total=False):
+    assignment: List[Dict[str, Any]]
+    layout: Layout
+    plan: Union[Plan, None]
+    outcome: Outcome
+
+
+Event = TypedDict('Event', {
+    'id': 'str',
+    'at': 'str',
+    'job': 'Union[str, None]',
+    'type': "Literal['submitted', 'state', 'checkpoint', 'eval', 'metrics', 'rank', 'node', 'token', 'note', "
+            "'quarantine', 'unreadable']",
+    'from': 'Union[State, None]',
+    'to': 'Union[State, None]',
+    'generation': 'int',
+    'actor': 'str',
+    'cause': 'EventCause',
+    'data': 'Union[Dict[str, Any], None]',
+}, total=False)
+
+
+EventCause = TypedDict('EventCause', {
+    'code': 'str',
+    'class': 'Union[str, None]',
+    'text': 'str',
+}, total=False)
+
+
+class EventGap(TypedDict, total=False):
+    events: int
+    before: Union[str, None]
+
+
+class LogPiece(TypedDict, total=False):
+    job: str
+    rank: int
+    generation: int
+    offset: int
+    text: str
+    next_offset: int
+    size: int
+    left_out: LogPieceLeftOut
+
+
+LogPieceLeftOut = TypedDict('LogPieceLeftOut', {
+    'from': 'int',
+    'to': 'int',
+}, total=False)
+
+
+class Checkpoint(TypedDict, total=False):
+    step: int
+    path: str
+    bytes: int
+    stored_bytes: int
+    seconds: float
+    rank: int
+    at: str
+    generation: int
+
+
+class Node(TypedDict, total=False):
+    id: str
+    state: Literal['ready', 'draining', 'drained', 'unknown', 'lost']
+    address: str
+    version: str
+    shared_account: bool
+    last_seen: Union[str, None]
+    drain_by: Union[str, None]
+    health: NodeHealth
+    test: NodeTest
+    nic: NodeNic
+    links: List[NodeLinksItem]
+    slots: List[NodeSlotsItem]
+
+
+class NodeHealth(TypedDict, total=False):
+    state: Literal['well', 'suspect', 'draining', 'quarantined', 'testing', 'probation', 'repair', 'drained']
+    reason: str
+    since: Union[str, None]
+    until: Union[str, None]
+    score: float
+    incidents: int
+    check: NodeHealthCheck
+
+
+class NodeHealthCheck(TypedDict, total=False):
+    level: Literal['well', 'no-work', 'drain']
+    reason: str
+    since: Union[str, None]
+
+
+class NodeTest(TypedDict, total=False):
+    running: Union[int, None]
+    id: int
+    at: str
+    passed: bool
+    why: str
+    memory_gb_s: float
+    gemm_gflop_s: float
+    disk_mb_s: float
+    loopback_gb_s: float
+
+
+class NodeNic(TypedDict, total=False):
+    family: Literal['infiniband', 'roce', 'ethernet']
+    gbit_s: Union[float, None]
+
+
+class NodeLinksItem(TypedDict, total=False):
+    to: str
+    bytes_per_s: float
+    measured_at: str
+
+
+NodeSlotsItem = TypedDict('NodeSlotsItem', {
+    'slot': 'int',
+    'kind': 'str',
+    'trains': 'bool',
+    'class': 'str',
+    'state': "Literal['free', 'busy', 'quarantined', 'unknown', 'lost']",
+    'job': 'Union[str, None]',
+    'rank': 'Union[int, None]',
+    'slow': 'NodeSlotsItemSlow',
+    'gpu': 'NodeSlotsItemGpu',
+}, total=False)
+
+
+class NodeSlotsItemSlow(TypedDict, total=False):
+    ratio: float
+    since: str
+    retry_at: str
+
+
+class NodeSlotsItemGpu(TypedDict, total=False):
+    slot: int
+    uuid: str
+    name: str
+    pci: str
+    numa: Union[int, None]
+    mig: bool
+    memory_mib: int
+    memory_used_mib: Union[int, None]
+    utilization: Union[int, None]
+    power_w: Union[int, None]
+    temperature_c: Union[int, None]
+    slowed: bool
+    ecc_uncorrected: Union[int, None]
+    why: str
+    found: NodeSlotsItemGpuFound
+
+
+class NodeSlotsItemGpuFound(TypedDict, total=False):
+    code: int
+    level: Literal['watch', 'drain', 'stop']
+    blame: int
+    node: bool
+    what: str
+    age_ms: int
+
+
+class Quarantined(TypedDict, total=False):
+    id: str
+    kind: Literal['job', 'node', 'project', 'token', 'key', 'unknown']
+    name: str
+    why: str
+    at: str
+
+
+class Secret(TypedDict, total=False):
+    name: str
+    set_at: str
+
+
+class Token(TypedDict, total=False):
+    id: str
+    user: str
+    role: Literal['viewer', 'user', 'admin', 'agent']
+    made_at: Union[str, None]
+    expires_at: Union[str, None]
+    last_used_at: Union[str, None]
+    node: Union[str, None]
+    unix_user: Union[str, None]
+    file: bool
+    token: str
+
+
+IncidentBrief = TypedDict('IncidentBrief', {
+    'id': 'str',
+    'generation': 'int',
+    'number': 'int',
+    'kind': "Literal['hang', 'failure']",
+    'at': 'str',
+    'class': 'str',
+    'text': 'str',
+}, total=False)
+
+
+class Explain(TypedDict, total=False):
+    job: str
+    state: State
+    summary: str
+    causes: List[ExplainCausesItem]
+
+
+ExplainCausesItem = TypedDict('ExplainCausesItem', {
+    'code': 'str',
+    'text': 'str',
+    'need': 'Union[int, None]',
+    'free': 'Union[int, None]',
+    'elsewhere': 'int',
+    'class': 'Union[str, None]',
+    'behind': 'List[str]',
+    'would_help': 'List[str]',
+    'classes': 'List[ExplainCausesItemClassesItem]',
+    'starts': 'ExplainCausesItemStarts',
+}, total=False)
+
+
+ExplainCausesItemClassesItem = TypedDict('ExplainCausesItemClassesItem', {
+    'class': 'str',
+    'total': 'int',
+    'free': 'int',
+    'drained': 'int',
+}, total=False)
+
+
+class ExplainCausesItemStarts(TypedDict, total=False):
+    at: Union[str, None]
+    basis: str
+
+
+class Audit(TypedDict, total=False):
+    id: str
+    at: str
+    type: Literal['audit']
+    actor: Union[str, None]
+    token: Union[str, None]
+    address: str
+    request_id: str
+    method: str
+    path: str
+    status: int
+    code: Union[str, None]
+    before: Union[Dict[str, Any], None]
+    after: Union[Dict[str, Any], None]
+    cut: bool
+    left_out: int
+
+
+Project = TypedDict('Project', {
+    'name': 'str',
+    'quota': 'Union[int, None]',
+    'borrow': 'Union[int, None]',
+    'weight': 'float',
+    'class': "Literal['elastic', 'guaranteed', 'opportunistic']",
+    'max_priority': 'Union[int, None]',
+    'max_running': 'Union[int, None]',
+    'max_queued': 'Union[int, None]',
+    'max_devices_per_user': 'Union[int, None]',
+    'members': 'Union[Dict[str, ProjectRole], None]',
+    'used': 'ProjectUsed',
+}, total=False)
+
+
+class ProjectUsed(TypedDict, total=False):
+    devices: int
+    device_seconds: float
+
+
+class Problem(TypedDict, total=False):
+    type: str
+    title: str
+    status: int
+    detail: str
+    request_id: str
+    errors: List[ProblemErrorsItem]
+
+
+class ProblemErrorsItem(TypedDict, total=False):
+    pointer: str
+    message: str
+
+
+class ListJobsAnswer(TypedDict, total=False):
+    jobs: List[Union[Job, Dict[str, Any]]]
+    next_cursor: Union[str, None]
+    quarantine: ListJobsAnswerQuarantine
+
+
+class ListJobsAnswerQuarantine(TypedDict, total=False):
+    records: int
+    jobs: List[str]
+
+
+class CancelJobsBody(TypedDict, total=False):
+    selector: CancelJobsBodySelector
+    dry_run: bool
+    cursor: str
+
+
+class CancelJobsBodySelector(TypedDict, total=False):
+    user: str
+    project: str
+    state: str
+    name: str
+    label: str
+
+
+class CancelJobsAnswer(TypedDict, total=False):
+    dry_run: bool
+    jobs: List[CancelJobsAnswerJobsItem]
+    next_cursor: Union[str, None]
+
+
+class CancelJobsAnswerJobsItem(TypedDict, total=False):
+    id: str
+    name: str
+    state: State
+
+
+class ChangeJobBody(TypedDict, total=False):
+    priority: int
+    devices: ChangeJobBodyDevices
+    array: ChangeJobBodyArray
+
+
+class ChangeJobBodyDevices(TypedDict, total=False):
+    min: int
+    max: int
+
+
+class ChangeJobBodyArray(TypedDict, total=False):
+    max_running: int
+
+
+class ListJobEventsAnswer(TypedDict, total=False):
+    events: List[Event]
+    next_cursor: Union[str, None]
+    left_out: Union[None, EventGap]
+
+
+class ReadJobLogsAnswer(TypedDict, total=False):
+    complete: bool
+    removed: bool
+    lines: List[str]
+    logs: List[LogPiece]
+
+
+class ReadJobMetricsAnswer(TypedDict, total=False):
+    metrics: Dict[str, List[Union[float, None]]]
+    points: int
+    steps: int
+    left_out_bytes: int
+
+
+class ListJobCheckpointsAnswer(TypedDict, total=False):
+    checkpoints: List[Checkpoint]
+    next_cursor: Union[str, None]
+
+
+class ListIncidentsAnswer(TypedDict, total=False):
+    incidents: List[IncidentBrief]
+
+
+class ListEventsAnswer(TypedDict, total=False):
+    events: List[Event]
+    next_cursor: Union[str, None]
+    left_out: Union[None, EventGap]
+
+
+class ListNodesAnswer(TypedDict, total=False):
+    nodes: List[Node]
+    next_cursor: Union[str, None]
+
+
+class EnrollNodeAnswer(TypedDict, total=False):
+    node: str
+    code: str
+    expires_at: str
+
+
+class ForgetNodeAnswer(TypedDict, total=False):
+    node: str
+    token: bool
+    codes: int
+
+
+class ListProjectsAnswer(TypedDict, total=False):
+    projects: List[Project]
+    next_cursor: None
+
+
+class PutMemberBody(TypedDict, total=False):
+    role: ProjectRole
+
+
+class ListAuditAnswer(TypedDict, total=False):
+    audit: List[Audit]
+    next_cursor: Union[str, None]
+
+
+class ListTokensAnswer(TypedDict, total=False):
+    tokens: List[Token]
+    next_cursor: None
+
+
+class CreateTokenBody(TypedDict, total=False):
+    user: str
+    role: Literal['viewer', 'user', 'admin']
+    expires_at: Union[str, None]
+    unix_user: Union[str, None]
+
+
+class ListSecretsAnswer(TypedDict, total=False):
+    secrets: List[Secret]
+    next_cursor: None
+
+
+class SetSecretBody(TypedDict, total=False):
+    value: str
+
+
+class ListQuarantineAnswer(TypedDict, total=False):
+    records: List[Quarantined]
+    next_cursor: None
+
+
+class HealthAnswer(TypedDict, total=False):
+    status: Literal['ok']
+    version: str
+
+
+class ReadyAnswer(TypedDict, total=False):
+    status: Literal['ready', 'degraded']
+    quarantined: int
+    logs: str
