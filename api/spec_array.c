@@ -205,7 +205,7 @@ json_t *spec_task_params(const struct job_spec *spec, int index, size_t position
 static const char *const filled_paths[] = {"/name",        "/command/argv/", "/command/env/",
                                            "/train/data/", "/train/init/",   "/train/optimizer/"};
 
-static bool is_filled(const char *path)
+bool spec_is_filled(const char *path)
 {
     for (size_t i = 0; i < sizeof(filled_paths) / sizeof(filled_paths[0]); i++) {
         size_t n = strlen(filled_paths[i]);
@@ -229,7 +229,7 @@ static json_t *fill_text(const struct filling *w, const char *path, const json_t
 
     if (!json_is_string(v) || !template_is(json_string_value(v)))
         return NULL;
-    if (!is_filled(path)) {
+    if (!spec_is_filled(path)) {
         faults_add(w->f, path,
                    "nothing is filled in here: ${{...}} stands in name, command.argv, command.env, train.data, "
                    "train.init and train.optimizer");

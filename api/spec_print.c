@@ -190,7 +190,7 @@ static json_t *name_schema(void)
     return json_pack("{s:s,s:s}", "type", "string", "pattern", "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$");
 }
 
-static json_t *field_schema(const struct field *d)
+static json_t *plain_schema(const struct field *d)
 {
     switch (d->type) {
     case FIELD_INT:
@@ -234,6 +234,16 @@ static json_t *field_schema(const struct field *d)
         return json_pack("{s:s}", "type", "object");
     }
     abort();
+}
+
+/* What is filled in for each task of an array may also be a text with the place for it. */
+static json_t *field_schema(const struct field *d)
+{
+    json_t *plain = plain_schema(d);
+
+    if (!spec_is_filled(d->path) || d->type == FIELD_TEXT || d->type == FIELD_ARGV || d->type == FIELD_ENV)
+        return plain;
+    return json_pack("{s:[o, {s:s, s:s}]}", "anyOf", plain, "type", "string", "pattern", "[{][{].*[}][}]");
 }
 
 /* Let the object at name in properties also be written short. */

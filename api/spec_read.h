@@ -23,6 +23,9 @@ void spec_check_array(struct reading *r);
 /* How many combinations a matrix has; SPEC_TASKS_MAX + 1: more than there may be. */
 size_t spec_combinations(const json_t *matrix);
 
+/* Whether texts at the path of an array's spec have places to be filled in. */
+bool spec_is_filled(const char *path);
+
 /* The document of a task, new; full has no short forms. NULL with faults, or without memory. */
 json_t *spec_fill_task(const json_t *full, const struct job_spec *spec, size_t position, const char *job,
                        json_t **ret_params, struct faults *f);

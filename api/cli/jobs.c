@@ -65,6 +65,7 @@ int jobs_submit(struct cli *c)
     if (c->given.rest)
         c->given.arg[0] = "the command line"; /* where faults of its spec are */
     TRY(c->given.rest ? cli_program_spec(c, c->given.rest, &doc) : cli_read_spec(c, c->arg[0], &doc));
+    TRY(arrays_add(c, doc));
     if (!cli_option(c, "no-check-files"))
         TRY(cli_check_files(c->arg[0], doc));
     return cli_option(c, "dry-run") ? plan_dry_run(c, doc) : queue(c, doc);
@@ -85,17 +86,20 @@ static void print_jobs(json_t *jobs)
 
     json_array_foreach (jobs, i, job) {
         const json_t *p = json_object_get(job, "progress"), *d = json_object_get(job, "devices");
-        char progress[48] = "-", devices[48], priority[16], name[24], time[CLI_DURATION_MAX];
+        char progress[48] = "-", devices[48], priority[16], name[24], time[CLI_DURATION_MAX], id[320];
 
         if (json_is_object(p) && cli_int(p, "steps") > 0)
             (void)snprintf(progress, sizeof(progress), "%lld/%lld", cli_int(p, "step"), cli_int(p, "steps"));
+        else if (json_object_get(job, "array"))
+            arrays_progress(job, progress, sizeof(progress));
+        arrays_id(job, id);
         (void)snprintf(devices, sizeof(devices), "%lld/%lld", cli_int(d, "assigned"), cli_int(d, "max"));
         (void)snprintf(priority, sizeof(priority), "%lld", cli_int(job, "priority"));
         (void)snprintf(name, sizeof(name), "%.20s", cli_str(job, "name"));
         cli_job_time(job, time);
         (void)cli_row(rows,
-                      (const char *[]){cli_str(job, "id"), name, cli_str(job, "user"), cli_str(job, "state"),
-                                       cli_str(job, "kind"), priority, devices, progress, time, cli_job_why(job)},
+                      (const char *[]){id, name, cli_str(job, "user"), cli_str(job, "state"), cli_str(job, "kind"),
+                                       priority, devices, progress, time, cli_job_why(job)},
                       10);
     }
     cli_print_table_new(&table, rows);
@@ -130,6 +134,7 @@ int jobs_list(struct cli *c)
     for (size_t i = 0; i < sizeof(selectors) / sizeof(selectors[0]); i++)
         TRY(add_filter(c, selectors[i], strcmp(selectors[i], "name") == 0 ? "name~" : selectors[i], filters,
                        sizeof(filters)));
+    TRY(add_filter(c, "tasks", "array", filters, sizeof(filters)));
     TRY(cli_pages(c, "/v1/jobs", filters, "jobs", cli_number(c, "limit", 0), &answer));
     if (c->json) {
         r = cli_print_json(answer);
@@ -183,6 +188,21 @@ static void print_plan(const json_t *plan)
     (void)printf("\n");
 }
 
+static void print_array(const json_t *array)
+{
+    const char *state;
+    json_t *n;
+
+    if (!array)
+        return;
+    (void)printf("tasks         %lld, at most %lld running:", cli_int(array, "count"), cli_int(array, "max_running"));
+    json_object_foreach (json_object_get(array, "tasks"), state, n) {
+        if (json_integer_value(n) > 0)
+            (void)printf(" %lld %s", (long long)json_integer_value(n), state);
+    }
+    (void)printf("\n");
+}
+
 static void print_job(const json_t *job)
 {
     static const char *const lines[] = {"name",         "project",    "kind",        "user",
@@ -213,6 +233,7 @@ static void print_job(const json_t *job)
         (void)printf("layout        tp %lld x pp %lld x cp %lld x dp %lld\n", cli_int(l, "tp"), cli_int(l, "pp"),
                      cli_int(l, "cp"), cli_int(l, "dp"));
     print_plan(json_object_get(job, "plan"));
+    print_array(json_object_get(job, "array"));
     print_progress(job);
     if (json_is_object(k))
         (void)printf("checkpoint    step %lld in %s\n", cli_int(k, "step"), cli_str(k, "path"));
@@ -338,18 +359,22 @@ static int act(struct cli *c, const char *id, const char *action, const char *sa
 /* All jobs named, also when one is refused. Returns the first exit status that is not 0. */
 static int act_on_all(struct cli *c, const char *action, const char *said)
 {
-    json_t *jobs = json_array();
+    json_t *jobs = json_array(), *id;
+    json_auto_t *ids = json_array();
     int first = 0;
+    size_t i;
 
-    for (int i = 0; i < c->n; i++) {
+    for (int k = 0; k < c->n && first == 0; k++)
+        first = arrays_name_tasks(c->arg[k], ids);
+    json_array_foreach (first ? NULL : ids, i, id) {
         json_t *job = NULL;
-        int r = act(c, c->arg[i], action, said, &job);
+        int r = act(c, json_string_value(id), action, said, &job);
 
         first = first ? first : r;
         if (r == 0)
             (void)json_array_append_new(jobs, job);
     }
-    if (c->json && c->n > 1)
+    if (c->json && json_array_size(ids) > 1)
         (void)cli_print_json_new(json_pack("{s:O}", "jobs", jobs));
     else if (c->json && first == 0)
         first = cli_print_json(json_array_get(jobs, 0));

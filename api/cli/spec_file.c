@@ -40,7 +40,7 @@ static int make_absolute(json_t *o, const char *name)
     char cwd[PATH_MAX], *full;
     int r;
 
-    if (!path || path[0] == '/' || !*path)
+    if (!path || path[0] == '/' || !*path || strncmp(path, "${{", 3) == 0) /* an array's tasks say which it is */
         return 0;
     if (!getcwd(cwd, sizeof(cwd)) || asprintf(&full, "%s/%s", cwd, strncmp(path, "./", 2) == 0 ? path + 2 : path) < 0)
         return -ENOMEM;
@@ -226,7 +226,7 @@ static void look_for(const json_t *o, const char *name, const char *pointer, boo
     struct stat s;
     int wrong = 0;
 
-    if (!path || path[0] != '/')
+    if (!path || path[0] != '/' || strstr(path, "${{"))
         return;
     if (stat(path, &s) != 0 || access(path, R_OK) != 0)
         wrong = errno;

@@ -21,6 +21,7 @@
 #define SEED_MAX (INT64_C(1) << 60)
 
 static const char *const project_roles[] = {"member", "manager", "none", NULL};
+static const char *const retry_states[] = {"failed", "cancelled", NULL};
 static const char *const dtypes[] = {"f32", "bf16", "f16", NULL};
 
 static const struct command commands[] = {
@@ -30,6 +31,7 @@ static const struct command commands[] = {
       {"follow", 'f', NULL, "follow its output and end with its outcome", FLAG},
       {"dry-run", 0, NULL, "check and plan it, queue nothing", FLAG},
       SET,
+      {"array", 0, "INDICES[%N]", "as an array of tasks such as 0-99, of which N may run at one time", TEXT},
       {"name", 0, "NAME", "instead of the spec's", TEXT},
       {"project", 0, "NAME", "instead of the spec's", TEXT},
       {"priority", 0, "N", "instead of the spec's", INT(0, 100)},
@@ -43,7 +45,17 @@ static const struct command commands[] = {
       {"user", 0, "NAME", "only those of this user", TEXT},
       {"name", 0, "TEXT", "only those with it in their name", TEXT},
       {"label", 0, "LABELS", "only those with these labels, such as team=nlp,stage!=test", TEXT},
+      {"tasks", 0, "JOB", "the tasks of an array instead", TEXT},
       {"limit", 'n', "N", "at most so many", INT(1, 100000), .def = "100"}}},
+    {"best", "JOB", 1, 1, "show the tasks of an array that measured least, or most",
+     "muster best j17 --metric loss --min", arrays_best, true,
+     {{"metric", 0, "NAME", "what they measured last of it", TEXT, .def = "loss"},
+      {"min", 0, NULL, "less is better, as it is unless --max is given", FLAG},
+      {"max", 0, NULL, "more is better", FLAG},
+      {"limit", 'n', "N", "at most so many", INT(1, 1000), .def = "10"}}},
+    {"retry", "JOB", 1, 1, "submit the tasks of an array that failed as an array of their own", "muster retry j17",
+     arrays_retry, true,
+     {{"state", 0, "STATE", "those that ended so", ONE_OF(retry_states), .def = "failed"}}},
     {"show", "JOB", 1, 1, "show a job", "muster show j17", jobs_show, true, {{0}}},
     {"watch", "JOB", 1, 1, "follow a job and end with its outcome", "muster watch j17", watch_run, true, {{0}}},
     {"logs", "JOB", 1, 1, "print the output of a job", "muster logs j17 --follow --rank 0", logs_run, true,

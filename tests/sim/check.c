@@ -206,6 +206,43 @@ static void check_memory(struct check *k)
         world_broken(k->w, "servers, agents and all that is stored take %zu bytes", used);
 }
 
+static void check_array(struct check *k, const struct core *c, const struct array *a)
+{
+    const struct entry *e = table_find(&c->jobs, a->job);
+    size_t n_of[ARRAY_STATES] = {0}, live = 0, open[JOB_STATES] = {0};
+
+    for (size_t i = 0; i < array_size(a); i++) {
+        const struct array_task *t = &a->tasks[i];
+        const struct entry *task = t->job ? table_find(&c->jobs, t->job) : NULL;
+
+        n_of[t->state]++;
+        if ((t->state == ARRAY_OPEN) != (task != NULL))
+            world_broken(k->w, "task %zu of j%" PRIu64 " and its job j%" PRIu64 " do not agree on whether it has ended",
+                         i, a->job, (uint64_t)t->job);
+        if (!task)
+            continue;
+        if (task->job.array != a->job || task->position != i || task->array != a)
+            world_broken(k->w, "job j%" PRIu64 " is not task %zu of j%" PRIu64, task->job.id, i, a->job);
+        live += task->job.live;
+        open[task->job.state]++;
+    }
+    if (memcmp(n_of, a->n_of, sizeof(n_of)) != 0 || memcmp(open, a->open, sizeof(open)) != 0 || live != a->live)
+        world_broken(k->w, "the counts of j%" PRIu64 " are not those of its tasks", a->job);
+    if (live > a->max_running)
+        world_broken(k->w, "%zu tasks of j%" PRIu64 " have devices, and %zu may", live, a->job, a->max_running);
+    if (e && n_of[ARRAY_WAITS] + n_of[ARRAY_OPEN] == 0)
+        world_broken(k->w, "all tasks of j%" PRIu64 " have ended, and it has not", a->job);
+}
+
+/* Tasks and their arrays agree, and no more run than may. */
+static void check_arrays(struct check *k, const struct core *c)
+{
+    for (size_t b = 0; b < ARRAY_BUCKETS; b++)
+        for (const struct array *a = c->arrays.buckets[b]; a; a = a->next)
+            if (!a->due)
+                check_array(k, c, a);
+}
+
 static void check_limits(struct check *k, const struct core *c)
 {
     if (c->rendezvous_bytes > (256 << 20))
@@ -225,6 +262,7 @@ void check_turn(struct check *k, struct core *c)
 {
     k->turns++;
     check_jobs(k, c);
+    check_arrays(k, c);
     check_limits(k, c);
     if (c->cluster.n_nodes <= SMALL_CLUSTER && k->turns % 256 == 0) {
         check_memory(k);
@@ -242,6 +280,10 @@ void check_end(struct check *k, struct core *c)
         world_broken(k->w, "all is over, and no server runs");
         return;
     }
+    for (size_t b = 0; b < ARRAY_BUCKETS; b++)
+        for (const struct array *a = c->arrays.buckets[b]; a; a = a->next)
+            if (a->n_of[ARRAY_WAITS] + a->n_of[ARRAY_OPEN] > 0)
+                world_broken(k->w, "all is over, and tasks of j%" PRIu64 " have not ended", a->job);
     for (size_t i = 0; i < c->cluster.n_nodes; i++)
         for (size_t s = 0; s < c->cluster.nodes[i]->n_slots; s++)
             if (c->cluster.nodes[i]->slots[s].job)

@@ -3,6 +3,7 @@
  *   a device has one owner: slots and the places of live runs name each other
  *   a job's generation and version only grow; one that has ended is not changed any more
  *   a project that may not borrow never has more devices than its quota
+ *   an array and its tasks agree, and no more of them have devices than may
  *   what is kept in memory stays within its limits
  *   no run begins on a device on which its agent has told of another process
  *   a run that the server takes for over is over (check_runs.h)

@@ -315,7 +315,8 @@ static void let_it_end(struct sim *s, const struct cluster_wish *wish)
 void cluster_run(const struct cluster_wish *wish, const struct faults_list *faults, struct cluster_found *ret)
 {
     struct sim s = {.w = world_new(wish->seed), .n = wish->agents};
-    struct users_wish users = {.jobs = wish->jobs, .over_us = wish->over_us, .widest = wish->agents * wish->slots / 2};
+    struct users_wish users = {
+        .jobs = wish->jobs, .over_us = wish->over_us, .widest = wish->agents * wish->slots / 2, .arrays = wish->arrays};
     const char *why;
 
     world_trace(s.w, wish->trace);

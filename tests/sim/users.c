@@ -94,6 +94,19 @@ static int exit_code_of(struct world *w)
     return world_chance(w, 0.85) ? 0 : odd[world_draw(w, sizeof(odd) / sizeof(odd[0]))];
 }
 
+/* A command becomes an array of such. */
+static void write_array(struct users *u, struct wanted *j)
+{
+    size_t len = strlen(j->body) - 1;
+
+    (void)snprintf(j->body + len, sizeof(j->body) - len,
+                   ", \"array\": {\"index\": \"%d-%d:2\", \"max_running\": %d, \"on_fail\": \"%s\", "
+                   "\"fail_limit\": 2}}",
+                   (int)world_draw(u->w, 5), (int)world_between(u->w, 5, 40), 1 + (int)world_draw(u->w, 4),
+                   world_chance(u->w, 0.3) ? "stop" : "continue");
+    j->suspend = world_chance(u->w, 0.2);
+}
+
 static void write_command(struct users *u, struct wanted *j, int devices, const char *project)
 {
     int ms = (int)world_between(u->w, 100, world_chance(u->w, 0.2) ? 120000 : 15000), code = exit_code_of(u->w);
@@ -106,6 +119,8 @@ static void write_command(struct users *u, struct wanted *j, int devices, const 
                    "\"retry\": {\"max\": %d, \"user\": %d}}",
                    j->i, project, (int)world_draw(u->w, 101), devices, devices, ms, code, stubborn,
                    (int)world_draw(u->w, 4), (int)world_draw(u->w, 2));
+    if (u->wish.arrays && world_chance(u->w, 0.1))
+        write_array(u, j);
 }
 
 static void write_train(struct users *u, struct wanted *j, int devices, const char *project)

@@ -24,6 +24,7 @@ struct users_wish {
     int jobs;
     int64_t over_us; /* they are submitted over so long */
     int widest;      /* devices of a job at most */
+    bool arrays;     /* some jobs are arrays */
 };
 
 /* The book says what really became of ranks: what users are told of their ends is held against it. */
