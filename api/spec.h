@@ -55,6 +55,7 @@ enum cp_mode { CP_ZIGZAG, CP_ULYSSES };
 enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_AUTO };
 enum on_fail { ON_FAIL_CONTINUE, ON_FAIL_STOP };
 enum search_method { SEARCH_GRID, SEARCH_RANDOM };
+enum launcher { LAUNCH_RANKS, LAUNCH_TORCHRUN };
 enum nonfinite { NONFINITE_FAIL, NONFINITE_SKIP, NONFINITE_ROLL_BACK };
 
 #define SPEC_AUTO 0 /* tp, pp, chunks, micro: the planner chooses, as it does for PIPELINE_AUTO, RECOMPUTE_AUTO */
@@ -132,9 +133,12 @@ struct job_spec {
         char **argv; /* NULL-terminated, argv[0] the program */
         char **env;  /* NULL-terminated "NAME=value", or "NAME@secret" for one of the user's secrets */
         char *workdir;
-        int grace_s; /* SIGTERM to SIGKILL; default 10 */
-        int ranks;   /* processes a device: 1 */
-    } command;       /* only when kind is JOB_COMMAND */
+        int grace_s;  /* SIGTERM to SIGKILL; default 10 */
+        int ranks;    /* processes a device: 1 */
+        bool elastic; /* an order gives it another number of devices between devices.min and max */
+        enum launcher launcher;
+        int stop_s; /* of an elastic one: from the order to SIGTERM; default 120 */
+    } command;      /* only when kind is JOB_COMMAND */
 
     struct {
         int tp, pp; /* or SPEC_AUTO */

@@ -16,6 +16,7 @@ static const char *const optimizers[] = {"adamw", NULL};
 static const char *const lr_schedules[] = {"cosine", "linear", "constant", NULL};
 static const char *const on_fails[] = {"continue", "stop", NULL};
 static const char *const searches[] = {"grid", "random", NULL};
+static const char *const launchers[] = {"none", "torchrun", NULL};
 static const char *const nonfinites[] = {"fail", "skip", "roll-back", NULL};
 static const char *const cp_modes[] = {"zigzag", "ulysses", NULL};
 static const char *const exactnesses[] = {"relaxed", "strict", NULL};
@@ -195,6 +196,13 @@ const struct field spec_fields[] = {
      .help = "seconds from SIGTERM to SIGKILL"},
     {"/command/ranks", FIELD_INT, SCOPE_COMMAND, AT(command.ranks), .lo = 1, .hi = 1, .def = "1",
      .help = "processes a device"},
+    {"/command/launcher", FIELD_ENUM, SCOPE_COMMAND, AT(command.launcher), .words = launchers, .def = "\"none\"",
+     .help = "torchrun: it starts the processes of a node, each a rank; none: the agent does"},
+    {"/command/elastic", FIELD_BOOL, SCOPE_COMMAND, AT(command.elastic), .def = "false",
+     .help = "it obeys orders to save and end, and goes on with another number of devices between devices.min and max "
+             "([programs.md](programs.md))"},
+    {"/command/stop_s", FIELD_INT, SCOPE_COMMAND, AT(command.stop_s), .lo = 0, .hi = 3600, .def = "120",
+     .help = "seconds that an elastic one has to obey before SIGTERM, after which grace_s begins"},
     {"/parallel/tp", FIELD_AUTO, SCOPE_TRAIN, AT(parallel.tp), .lo = 1, .hi = 1024, .def = "1",
      .help = "tensor parallel: ranks that share each layer"},
     {"/parallel/pp", FIELD_AUTO, SCOPE_TRAIN, AT(parallel.pp), .lo = 1, .hi = 1024, .def = "1",

@@ -13,6 +13,7 @@
 #include "base/buf.h"
 #include "base/io.h"
 #include "base/try.h"
+#include "scheduler/plan/layout.h"
 
 #define SNAPSHOT_BYTES_MAX (64u << 20) /* as the server's */
 
@@ -504,12 +505,16 @@ int jobs_priority(struct cli *c)
 
 int jobs_scale(struct cli *c)
 {
-    long min = cli_number(c, "min", 0), max = cli_number(c, "max", 0);
+    char *end = NULL;
+    long n = c->arg[1] ? strtol(c->arg[1], &end, 10) : 0;
+    long min = cli_number(c, "min", n), max = cli_number(c, "max", n);
     json_t *job = NULL, *devices;
     int r;
 
+    if (c->arg[1] && (*end || n < 1 || n > PLAN_RANKS_MAX))
+        return cli_fail(CLI_USAGE, "a number of devices is 1 to %d, not '%s'", PLAN_RANKS_MAX, c->arg[1]);
     if (!min && !max)
-        return cli_fail(CLI_USAGE, "want --min N, --max N or both");
+        return cli_fail(CLI_USAGE, "want a number of devices, or --min N, --max N or both");
     if (min && max && min > max)
         return cli_fail(CLI_USAGE, "--min %ld is more than --max %ld", min, max);
     devices = json_object();

@@ -90,7 +90,7 @@ static const struct command commands[] = {
       {"yes", 'y', NULL, "do not ask", FLAG}}},
     {"priority", "JOB N", 2, 2, "change the priority of a job, 0 to 100", "muster priority j17 80", jobs_priority, true,
      {{0}}},
-    {"scale", "JOB", 1, 1, "change the devices a job may have; a run that has others moves", "muster scale j17 --max 4",
+    {"scale", "JOB [N]", 1, 2, "change the devices a job may have; a run that has others moves", "muster scale j17 4",
      jobs_scale, true, {{"min", 0, "N", "fewest devices", INT(1, PLAN_RANKS_MAX)},
       {"max", 0, "N", "most devices", INT(1, PLAN_RANKS_MAX)}}},
     {"nodes", "", 0, 0, "show nodes and their devices", "muster nodes", nodes_list, true, {{0}}},

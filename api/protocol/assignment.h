@@ -58,6 +58,7 @@ struct assignment {
     size_t n_givers;
     bool measure_links;
     int pass_over;    /* newest checkpoints that it does not go on from */
+    int devices_next; /* that an elastic command goes on with once it has obeyed `order`; 0: not told */
     int64_t evidence; /* the newest that is asked for, before an order is obeyed; 0: none */
     json_t *secrets;  /* values by name, of those that the spec names; NULL: none. Not kept in the folder */
     bool resumes;     /* an earlier run of the job has left a checkpoint */

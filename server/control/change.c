@@ -80,7 +80,7 @@ static void follow_run(struct core *c, struct entry *e, bool was_live, uint32_t 
         run->save = run->force_stop = run->hung = run->judged = run->gave_up = e->job.moves = false;
         change_drain_by(c, e, 0);
     } else if (strcmp(job_order(&e->job), "drain") == 0 && run->drain_deadline_us == 0) {
-        change_drain_by(c, e, c->now.mono_us + CHANGE_DRAIN_S * INT64_C(1000000));
+        change_drain_by(c, e, c->now.mono_us + entry_leave_us(e, CHANGE_DRAIN_S * INT64_C(1000000)));
     }
 }
 

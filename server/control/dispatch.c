@@ -23,6 +23,20 @@
 
 /* --- starting ---------------------------------------------------------------------------------------- */
 
+/* A launcher numbers the ranks of its node one after the other. */
+static void group_by_node(struct job_place *p, size_t n)
+{
+    for (size_t i = 1; i < n; i++)
+        for (size_t k = i; k < n; k++)
+            if (strcmp(p[k].node, p[i - 1].node) == 0) {
+                struct job_place next = p[k];
+
+                memmove(p + i + 1, p + i, (k - i) * sizeof(*p));
+                p[i] = next;
+                break;
+            }
+}
+
 /* Start the job on p, which are n free slots. */
 static void assign(struct core *c, struct entry *e, struct job_place *p, size_t n)
 {
@@ -31,6 +45,8 @@ static void assign(struct core *c, struct entry *e, struct job_place *p, size_t 
     struct job_cause cause = {.kind = CAUSE_ASSIGNED, .actor = "scheduler", .text = text, .places = p};
     int64_t since = e->job.waiting_us;
 
+    if (e->one_a_node)
+        group_by_node(p, n);
     if (plans_choose(c, e, p, n, &cause.layout, &cause.plan, &err) == 0 && cause.layout.world > 0) {
         cause.n_places = (size_t)cause.layout.world < n ? (size_t)cause.layout.world : n;
         cause.master_port = ports_choose(c, &e->job);
@@ -176,7 +192,7 @@ static void leave(struct core *c, struct entry *e, enum sched_action action, enu
         action != SCHED_STOP && e->job.kind == JOB_TRAIN && e->n_target > 0 && !(drained && drained->drain_by_us > 0);
     e->pace.rescale_began_us = action == SCHED_STOP ? 0 : c->now.mono_us;
     if (action != SCHED_GROW)
-        change_drain_by(c, e, c->now.mono_us + c->cfg.sched.grace_us);
+        change_drain_by(c, e, c->now.mono_us + entry_leave_us(e, c->cfg.sched.grace_us));
     if (drained && drained->drain_by_us > 0 && drained->drain_by_us < e->run.drain_deadline_us)
         change_drain_by(c, e, drained->drain_by_us);
 }

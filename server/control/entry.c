@@ -7,6 +7,8 @@
 #include "scheduler/diagnose/lag.h"
 #include "server/control/stalls.h"
 
+#define LEAVE_SLACK_S 10 /* for the agents to hear of it, to kill, and to report */
+
 void entry_set_classes(struct entry *e, const struct classes *k, const struct job_spec *spec)
 {
     e->classes_missing = !classes_of_spec(k, spec, &e->classes);
@@ -28,6 +30,11 @@ struct entry *entry_new(const struct classes *k, const struct job_spec *spec)
     e->run.fault_rank = -1;
     e->steps = spec->kind == JOB_TRAIN ? spec->train.steps : 0;
     e->grace_s = spec->kind == JOB_COMMAND ? spec->command.grace_s : 10;
+    if (spec->kind == JOB_COMMAND) {
+        e->elastic = spec->command.elastic;
+        e->one_a_node = spec->command.launcher != LAUNCH_RANKS;
+        e->stop_s = spec->command.stop_s;
+    }
     e->hetero_ok = spec->devices.hetero_ok;
     e->memory_mib = spec->resources.memory_mib;
     e->cpus = spec->resources.cpus;
@@ -87,6 +94,13 @@ bool entry_excludes(const struct entry *e, const char *node)
         if (strcmp(e->exclude->v[i], node) == 0)
             return true;
     return false;
+}
+
+int64_t entry_leave_us(const struct entry *e, int64_t usual_us)
+{
+    int64_t own_us = e->elastic ? (int64_t)(e->stop_s + e->grace_s + LEAVE_SLACK_S) * 1000000 : 0;
+
+    return own_us > usual_us ? own_us : usual_us;
 }
 
 void entry_target_clear(struct entry *e)

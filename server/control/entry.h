@@ -105,7 +105,9 @@ struct entry {
     struct spec_names *exclude; /* owned: nodes that it never runs on; NULL: none */
     bool hetero_ok;             /* its spec lets it mix classes and move between them */
     int grace_s;
-    int steps; /* of a train job */
+    bool elastic, one_a_node; /* of a command: it takes other numbers of devices; a launcher starts it on a node */
+    int stop_s;               /* of an elastic one */
+    int steps;                /* of a train job */
 
     struct entry_plan plan;
     struct pace pace;
@@ -131,6 +133,9 @@ struct job_spec *entry_spec(const struct entry *e);
 
 /* Whether its spec keeps it off the node. */
 bool entry_excludes(const struct entry *e, const char *node);
+
+/* How long its run may take to save and end once it is told to: so long, or what the spec of an elastic one says. */
+int64_t entry_leave_us(const struct entry *e, int64_t usual_us);
 
 /* It is to get no devices any more. */
 void entry_target_clear(struct entry *e);

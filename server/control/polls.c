@@ -69,6 +69,16 @@ static int pass_over(const struct job *j)
     return job_incident(j, j->generation - 1) == j->past.incident ? (int)json_integer_value(back) : 0;
 }
 
+/* How many devices an elastic command goes on with that is ordered to end for that; 0: it is not. */
+static int devices_next(const struct entry *e)
+{
+    int n = 0;
+
+    for (size_t i = 0; e->elastic && e->job.intent == JOB_RESCALE && i < e->n_target; i++)
+        n += e->target[i].n;
+    return n;
+}
+
 /* All but the proof, which is each node's own. */
 static json_t *make_assignment(const struct core *c, const struct entry *e)
 {
@@ -83,6 +93,7 @@ static json_t *make_assignment(const struct core *c, const struct entry *e)
                            .measure_links = e->run.measure_links,
                            .pass_over = pass_over(j),
                            .resumes = j->checkpoint != NULL,
+                           .devices_next = devices_next(e),
                            .evidence = (int64_t)(e->run.evidence & INT64_MAX)};
     json_t *doc = NULL;
 
@@ -93,6 +104,9 @@ static json_t *make_assignment(const struct core *c, const struct entry *e)
     a.secrets = secrets_of(c, j->user, a.spec);
     if (e->plan.open && j->plan)
         (void)spec_settle(a.spec, j->plan);
+    if (e->elastic) /* as its owner wants it now */
+        (void)json_object_update_new(json_object_get(a.spec, "devices"),
+                                     json_pack("{s:i, s:i}", "min", j->min, "max", j->max));
     if (assign_ranks(j, &a) == 0 && givers_assign(j, &a) == 0)
         doc = assignment_write(&a);
     assignment_clear(&a);

@@ -11,9 +11,10 @@
 
 #define WINDOW 512 /* waiting jobs that are looked at of one project with the same choice of classes */
 #define GROUPS_MAX 64
-#define SHY_MAX 64         /* any more of them are taken as if they were well */
-#define AGE_US 600000000   /* a wait of this length doubles a job's weight; up to four times */
-#define RESTART_US 5000000 /* what a change costs until it was measured */
+#define SHY_MAX 64          /* any more of them are taken as if they were well */
+#define AGE_US 600000000    /* a wait of this length doubles a job's weight; up to four times */
+#define RESTART_US 5000000  /* what a change costs until it was measured */
+#define RESCALE_US 60000000 /* between two changes of an elastic command that its owner has not asked for */
 
 struct profile { /* shared by jobs that are alike and were not measured */
     int kind, workers, replica;
@@ -450,6 +451,17 @@ static int set_avoided(const struct core *c, struct round *r, const struct entry
     return 0;
 }
 
+/* A command loses its work when it is stopped; an elastic one does not, and is left alone for a minute unless its owner
+ * wants another number of devices. */
+static bool stays(const struct entry *e, const struct sched_job *s, int64_t now_us)
+{
+    const struct job *j = &e->job;
+    bool as_wanted = j->n_places >= (size_t)j->min && j->n_places <= (size_t)j->max;
+
+    return j->kind == JOB_COMMAND && s->class_ != SCHED_OPPORTUNISTIC &&
+           (!e->elastic || (as_wanted && now_us - s->changed_us < RESCALE_US));
+}
+
 /* places: from first on; none when it waits. */
 static int show_job(struct core *c, struct round *r, struct entry *e, size_t first)
 {
@@ -486,9 +498,8 @@ static int show_job(struct core *c, struct round *r, struct entry *e, size_t fir
     waited = now - s->waiting_us;
     if (n == 0)
         s->rho_milli += at_most(waited, 3 * (int64_t)AGE_US) * 1000 / AGE_US;
-    /* a command loses its work when it is stopped; who starts or is on its way shall arrive */
-    s->fixed =
-        n > 0 && ((j->kind == JOB_COMMAND && s->class_ != SCHED_OPPORTUNISTIC) || !runs || j->state == JOB_STARTING);
+    /* who starts or is on its way shall arrive */
+    s->fixed = n > 0 && (!runs || j->state == JOB_STARTING || stays(e, s, now));
     r->own->entries[r->in.n_jobs++] = e;
     return 0;
 }

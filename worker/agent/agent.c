@@ -95,6 +95,7 @@ static int take_wanted(struct agent *a, const json_t *set)
         w->order = one.order;
         w->grace_s = one.grace_s;
         w->evidence = (uint64_t)one.evidence;
+        w->devices_next = one.devices_next;
         assignment_clear(&one);
     }
     agent_forget_wanted(a);
@@ -108,6 +109,7 @@ static void start_wanted(struct agent *a, const struct agent_wanted *w)
 {
     const char *job = w->run.job;
     uint64_t generation = (uint64_t)w->run.generation;
+    struct run *run;
     struct merr err;
     int r;
 
@@ -126,7 +128,9 @@ static void start_wanted(struct agent *a, const struct agent_wanted *w)
         log_info("started %s generation %" PRIu64, job, generation);
         a->report_now = true;
     }
-    witness_ask(a->witness, ranks_find(a->ranks, job, generation), w->evidence);
+    run = ranks_find(a->ranks, job, generation);
+    run->devices_next = w->devices_next;
+    witness_ask(a->witness, run, w->evidence);
     if (w->order == ASSIGNMENT_STOP && witness_busy(a->witness, job, generation))
         return; /* in moments, once its ranks have been looked at */
     (void)ranks_order(a->ranks, job, generation, w->order, w->grace_s);

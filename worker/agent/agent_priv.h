@@ -24,7 +24,8 @@ struct agent_wanted { /* an assignment of the wanted set */
     enum assignment_order order;
     int grace_s;
     uint64_t evidence; /* that is asked for */
-    json_t *doc;       /* owned */
+    int devices_next;
+    json_t *doc; /* owned */
 };
 
 struct agent {

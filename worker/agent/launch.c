@@ -148,7 +148,7 @@ static void add_program(const struct launch *l, struct words *w)
     words_printf(w, "MUSTER_ATTEMPT=%llu", (unsigned long long)l->generation);
     words_printf(w, "MUSTER_RESUME=%d", l->resumes);
     words_printf(w, "MUSTER_CHECKPOINT_DIR=%s%s%s", *dir == '/' ? "" : l->job_dir, *dir == '/' ? "" : "/", dir);
-    words_printf(w, "MUSTER_ELASTIC=0");
+    words_printf(w, "MUSTER_ELASTIC=%d", s->command.elastic);
     words_printf(w, "MUSTER_DEVICES_MIN=%d", s->devices.min);
     words_printf(w, "MUSTER_DEVICES_MAX=%d", s->devices.max);
     add_libraries(l, w);
@@ -214,9 +214,36 @@ static void collect_environment(const struct launch *l, struct words *w)
     buf_clear(&own.text);
 }
 
+const char *launch_visible(const char *const *visible, const int *slots, int n, char ret[LAUNCH_VISIBLE_MAX])
+{
+    size_t len = 0;
+
+    ret[0] = '\0';
+    for (int i = 0; i < n && len < LAUNCH_VISIBLE_MAX; i++)
+        if (*visible[slots[i]])
+            len += (size_t)snprintf(ret + len, LAUNCH_VISIBLE_MAX - len, "%s%s", len > 0 ? "," : "", visible[slots[i]]);
+    return ret;
+}
+
+static bool is_launcher(const struct launch *l)
+{
+    return l->spec->kind == JOB_COMMAND && l->spec->command.launcher == LAUNCH_TORCHRUN;
+}
+
+/* Torchrun by the Python that is to run the program, where that names one (api/python/muster/torchrun.py). */
+static void add_torchrun(const char *program, struct words *w)
+{
+    const char *slash = strrchr(program, '/'), *name = slash ? slash + 1 : program;
+
+    words_add(w, strncmp(name, "python", 6) == 0 ? program : "python3");
+    words_add(w, "-m");
+    words_add(w, "muster.torchrun");
+}
+
 static void collect_arguments(const struct launch *l, struct words *w)
 {
     const char *workdir = l->cwd;
+    unsigned ranks = is_launcher(l) ? (unsigned)l->local_world : 1; /* in its control group */
 
     if (l->spec->kind == JOB_COMMAND && l->spec->command.workdir)
         workdir = l->spec->command.workdir;
@@ -235,11 +262,11 @@ static void collect_arguments(const struct launch *l, struct words *w)
         words_add(w, l->cgroup);
     }
     if (l->limits.memory_bytes)
-        words_printf(w, "--memory=%llu", (unsigned long long)l->limits.memory_bytes);
+        words_printf(w, "--memory=%llu", (unsigned long long)l->limits.memory_bytes * ranks);
     if (l->limits.cpus > 0)
-        words_printf(w, "--cpu-milli=%.0f", l->limits.cpus * 1000);
+        words_printf(w, "--cpu-milli=%.0f", l->limits.cpus * 1000 * ranks);
     if (l->limits.pids)
-        words_printf(w, "--pids=%llu", (unsigned long long)l->limits.pids);
+        words_printf(w, "--pids=%llu", (unsigned long long)l->limits.pids * ranks);
     if (l->guard) {
         words_printf(w, "--wire=%d", SHIM_WIRE_FD);
         words_printf(w, "--user=%s", l->guard->user);
@@ -250,7 +277,7 @@ static void collect_arguments(const struct launch *l, struct words *w)
         if (l->guard->keep)
             words_printf(w, "--keep=%s", l->guard->keep);
     }
-    if (l->local_world == 1)
+    if (l->local_world == 1 || is_launcher(l))
         words_add(w, "--alone");
     if (l->quota) {
         words_add(w, "--quota");
@@ -268,6 +295,8 @@ static void collect_arguments(const struct launch *l, struct words *w)
     }
     words_add(w, "--");
     if (l->spec->kind == JOB_COMMAND) {
+        if (is_launcher(l))
+            add_torchrun(l->spec->command.argv[0], w);
         for (char **a = l->spec->command.argv; *a; a++)
             words_add(w, *a);
     } else {

@@ -41,6 +41,11 @@ struct launch {
     const struct job_spec *spec; /* borrowed */
 };
 
+#define LAUNCH_VISIBLE_MAX 8192 /* bytes of the names of a node's GPUs */
+
+/* CUDA_VISIBLE_DEVICES of all n ranks that a launcher starts, by what each slot's is. Returns ret. */
+const char *launch_visible(const char *const *visible, const int *slots, int n, char ret[LAUNCH_VISIBLE_MAX]);
+
 /* Start the shim of a rank. The log is made and locked by the descriptor that the shim inherits, so a lock
  * that can be taken means that no shim is there. Returns 0 with the shim's process id (a child of the
  * caller, unreaped) and a descriptor that ends once rank-NNNNN.pid is there; or a negative errno with

@@ -467,8 +467,8 @@ int machine_rank_start(struct machine_rank *r, const struct machine_launch *l, s
 {
     const struct machine *h = r->h;
     bool has_slot = l->slot >= 0;
-    double share = h->shares && has_slot ? h->shares[l->slot] : 0;
-    char name[256], cgroup[CGROUP_LIST_MAX], quota[PATH_MAX], folders[3][PATH_MAX];
+    double share = h->shares && has_slot ? h->shares[l->slot] * (l->launched ? l->local_world : 1) : 0;
+    char visible[LAUNCH_VISIBLE_MAX], name[256], cgroup[CGROUP_LIST_MAX], quota[PATH_MAX], folders[3][PATH_MAX];
     IO_CLOSE_AUTO int wire = -1;
     struct guard_rank guard;
     struct launch all = {
@@ -493,9 +493,10 @@ int machine_rank_start(struct machine_rank *r, const struct machine_launch *l, s
         .node_rank = l->node_rank,
         .master_port = l->master_port,
         .threads = h->threads,
-        .visible = !h->visible ? NULL
-                   : has_slot  ? h->visible[l->slot]
-                               : "",
+        .visible = !h->visible   ? NULL
+                   : l->launched ? launch_visible(h->visible, l->launched, l->local_world, visible)
+                   : has_slot    ? h->visible[l->slot]
+                                 : "",
         .pass_env = h->pass_env,
         .with_parent = h->with_parent,
         .spec = l->spec,

@@ -120,7 +120,8 @@ struct machine_launch {
     int nodes;
     uint64_t generation;
     int world, local_rank, local_world, node_rank, master_port;
-    int slot;                    /* -1: a source's, which has none */
+    int slot;            /* -1: a source's, which has none */
+    const int *launched; /* slots of the local_world ranks that it starts, its own first; NULL: it starts none */
     const struct job_spec *spec; /* borrowed */
 };
 

@@ -198,24 +198,28 @@ static int read_order(const char *folder, enum program_order *ret, uint64_t *ret
 struct heard {
     size_t of[EXIT_SAID_FAILED + 1];
     struct program_result worst; /* the first that has failed, else any */
+    int rank;                    /* whose it is */
 };
 
-static void hear_rank(const char *folder, int rank, struct heard *h)
+static void hear_rank(void *arg, const char *folder, int rank)
 {
+    struct heard *h = arg;
     struct program_result r;
     struct report_ack ack;
 
     if (program_read_result(folder, rank, &r) == 0) {
-        if (h->worst.outcome != EXIT_SAID_FAILED)
+        if (h->worst.outcome != EXIT_SAID_FAILED) {
             h->worst = r;
+            h->rank = rank;
+        }
         h->of[r.outcome]++;
     } else if (program_read_ack(folder, rank, &ack) == 0) {
         h->of[EXIT_SAID_HEARD]++;
     }
 }
 
-/* All ranks that have left a result or an acknowledgement. */
-static void hear_launched(const char *folder, struct heard *h)
+/* Call fn for each rank that has left a result or an acknowledgement. */
+static void each_heard(const char *folder, void (*fn)(void *arg, const char *folder, int rank), void *arg)
 {
     DIR *dir = opendir(folder);
     struct dirent *e;
@@ -230,7 +234,7 @@ static void hear_launched(const char *folder, struct heard *h)
                 break;
             (void)snprintf(name, sizeof(name), "rank-%05d.%s", rank, suffix[i]);
             if (strcmp(name, e->d_name) == 0) {
-                hear_rank(folder, rank, h);
+                fn(arg, folder, rank);
                 seen++;
             }
         }
@@ -246,13 +250,16 @@ void program_hear(const char *folder, int rank, bool launcher, struct exit_seen 
     uint64_t seq;
 
     if (launcher)
-        hear_launched(folder, &h);
+        each_heard(folder, hear_rank, &h);
     else
-        hear_rank(folder, rank, &h);
+        hear_rank(&h, folder, rank);
     if (h.of[EXIT_SAID_FAILED] > 0) {
         seen->said = EXIT_SAID_FAILED;
         seen->said_cause = h.worst.cause;
-        (void)snprintf(seen->said_why, sizeof(seen->said_why), "%s", h.worst.message);
+        if (h.rank != rank && *h.worst.message)
+            (void)snprintf(seen->said_why, sizeof(seen->said_why), "rank %d: %.180s", h.rank, h.worst.message);
+        else
+            (void)snprintf(seen->said_why, sizeof(seen->said_why), "%s", h.worst.message);
     } else if (h.of[EXIT_SAID_STOPPED] > 0 && h.of[EXIT_SAID_HEARD] == 0) {
         seen->said = EXIT_SAID_STOPPED;
     } else if (h.of[EXIT_SAID_DONE] > 0) {
@@ -289,15 +296,42 @@ int program_publish_abi(const char *folder, struct merr *err)
                    err);
 }
 
+struct answer {
+    uint64_t seq;
+    bool given;
+};
+
+static void look_for_answer(void *arg, const char *folder, int rank)
+{
+    struct answer *a = arg;
+    struct report_ack ack;
+
+    a->given = a->given || (program_read_ack(folder, rank, &ack) == 0 && (uint64_t)ack.seq >= a->seq);
+}
+
+/* Whether an order stands that is to be obeyed yet: an agent that was started anew has it from its server again. */
+static bool still_stands(const char *folder, enum program_order order, uint64_t seq)
+{
+    struct answer a = {.seq = seq};
+
+    if (order == PROGRAM_GO_ON)
+        return false;
+    each_heard(folder, look_for_answer, &a);
+    return !a.given;
+}
+
 int program_publish_order(const char *folder, const struct program_telling *t, struct merr *err)
 {
-    json_t *doc, *devices = json_pack("{s:i}", "now", t->devices_now), *deadline = json_null();
-    enum program_order before;
+    json_t *doc, *devices, *deadline = json_null();
+    enum program_order before = PROGRAM_GO_ON;
     char at[CLOCK_RFC3339_MAX];
     uint64_t seq = 0;
 
     if (read_order(folder, &before, &seq) < 0 || seq >= SEQ_MAX)
         seq = 0;
+    if (before == t->order && still_stands(folder, before, seq))
+        return 0;
+    devices = json_pack("{s:i}", "now", t->devices_now);
     if (t->deadline_us > 0) {
         clock_rfc3339(t->deadline_us, at);
         deadline = json_string(at);

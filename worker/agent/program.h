@@ -67,7 +67,8 @@ void program_hear(const char *folder, int rank, bool launcher, struct exit_seen 
 /* Tell the programs of a run that this is version PROGRAM_ABI. */
 int program_publish_abi(const char *folder, struct merr *err);
 
-/* Give an order: its number is one more than that of the order before. */
+/* Give an order: its number is one more than that of the order before. One that stands already, and that no rank has
+ * acknowledged, is not given again: a program shall not save twice since its agent was started anew. */
 int program_publish_order(const char *folder, const struct program_telling *t, struct merr *err);
 
 #endif

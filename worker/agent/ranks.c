@@ -97,6 +97,16 @@ bool ranks_run_ended(const struct run *run)
 
 /* --- ends --------------------------------------------------------------------------------------- */
 
+static bool is_command(const struct run *run)
+{
+    return run->spec && run->spec->kind == JOB_COMMAND;
+}
+
+bool ranks_is_launched(const struct run *run, const struct rank *rank)
+{
+    return is_command(run) && run->spec->command.launcher == LAUNCH_TORCHRUN && rank != run->ranks;
+}
+
 static bool bad_end(const struct rank *rank)
 {
     return !exit_well(&rank->exit);
@@ -167,11 +177,27 @@ static void finish_rank(const struct ranks *r, struct run *run, struct rank *ran
     }
 }
 
+/* All that a launcher has started ends with it: of how it ended the launcher's end tells. */
+static bool finish_launched(struct run *run, struct rank *rank)
+{
+    struct rank_exit end = run->ranks[0].exit;
+
+    if (!machine_rank_clear(rank->on_machine)) /* its group may outlive a shim that was lost */
+        return false;
+    if (!exit_well(&end)) {
+        end.cause = EXIT_CAUSE_ABORTED;
+        (void)snprintf(end.why, sizeof(end.why), "its launcher, rank %d, has ended", run->ranks[0].rank);
+    }
+    ranks_end_rank(run, rank, &end);
+    return true;
+}
+
 /* --- orders ------------------------------------------------------------------------------------- */
 
-static bool is_command(const struct run *run)
+/* Seconds that it has to obey a file before it is sent SIGTERM. */
+static int stop_s(const struct run *run)
 {
-    return run->spec && run->spec->kind == JOB_COMMAND;
+    return is_command(run) && run->spec->command.elastic ? run->spec->command.stop_s : 0;
 }
 
 /* A command reads its orders from a file, if it wants to know more than a signal says. */
@@ -182,7 +208,10 @@ static void tell_program(const struct ranks *r, const struct run *run, enum prog
     if (!is_command(run))
         return;
     if (order >= PROGRAM_STOP)
-        t.deadline_us = machine_wall_us(r->machine) + (int64_t)run->grace_s * 1000000;
+        t.deadline_us = machine_wall_us(r->machine) +
+                        (int64_t)(run->grace_s + (order == PROGRAM_ABORT ? 0 : stop_s(run))) * 1000000;
+    if (order == PROGRAM_SCALE)
+        t.devices_next = run->devices_next;
     machine_run_tell(r->machine, run->folder, &t);
 }
 
@@ -205,6 +234,13 @@ static void end_rank_hard(struct rank *rank, int64_t now_us)
 {
     machine_rank_kill(rank->on_machine, ++rank->kills);
     rank->kill_us = now_us + KILL_AGAIN_US;
+}
+
+static void end_softly(const struct ranks *r, struct run *run)
+{
+    run->ask_us = INT64_MAX;
+    for (int i = 0; i < run->n; i++)
+        end_rank_softly(run, &run->ranks[i], true, machine_mono_us(r->machine));
 }
 
 static void tell_flight(struct run *run, enum flight_order order)
@@ -240,10 +276,14 @@ int ranks_order(struct ranks *r, const char *job, uint64_t generation, enum assi
     } else if (order >= ASSIGNMENT_HAND_OVER) { /* a command may save and go on later, or is over: both end it */
         if (order == ASSIGNMENT_STOP && !run->failed)
             tell_program(r, run, PROGRAM_ABORT, "the job is cancelled, or a rank of it has failed");
+        else if (order != ASSIGNMENT_STOP && run->devices_next > 0 && run->spec->command.elastic)
+            tell_program(r, run, PROGRAM_SCALE, "the job is to go on with other devices");
         else if (order != ASSIGNMENT_STOP)
             tell_program(r, run, PROGRAM_STOP, "the job is to end here and goes on later");
-        for (int i = 0; i < run->n; i++)
-            end_rank_softly(run, &run->ranks[i], true, machine_mono_us(r->machine));
+        if (order != ASSIGNMENT_STOP && stop_s(run) > 0)
+            run->ask_us = machine_mono_us(r->machine) + (int64_t)stop_s(run) * 1000000;
+        else
+            end_softly(r, run);
     }
     return 0;
 }
@@ -298,6 +338,11 @@ int ranks_forget(struct ranks *r, const char *job, uint64_t generation, struct m
 
 /* --- events ------------------------------------------------------------------------------------- */
 
+static int64_t sooner(int64_t a_us, int64_t b_us)
+{
+    return a_us < b_us ? a_us : b_us;
+}
+
 int64_t ranks_deadline(const struct ranks *r)
 {
     int64_t deadline_us = INT64_MAX;
@@ -305,9 +350,10 @@ int64_t ranks_deadline(const struct ranks *r)
     for (size_t i = 0; i < r->n; i++)
         for (int j = 0; j < r->v[i]->n; j++) {
             const struct rank *rank = &r->v[i]->ranks[j];
-            int64_t next_us = rank->kill_us;
+            int64_t next_us = sooner(rank->kill_us, r->v[i]->ask_us);
 
-            if (rank->state == RANK_EXITED)
+            if (rank->state == RANK_EXITED ||
+                (ranks_is_launched(r->v[i], rank) && r->v[i]->ranks[0].state != RANK_EXITED))
                 continue;
             /* An adopted rank without its pid file or its shim gives no event. */
             if (!machine_rank_watched(rank->on_machine) && machine_mono_us(r->machine) + LOOK_US < next_us)
@@ -325,6 +371,13 @@ static bool tick_rank(struct ranks *r, struct run *run, struct rank *rank, int64
 
     if (rank->state == RANK_EXITED)
         return false;
+    if (ranks_is_launched(run, rank)) {
+        if (run->ranks[0].state == RANK_EXITED)
+            return finish_launched(run, rank);
+        changed = rank->state != run->ranks[0].state;
+        rank->state = run->ranks[0].state;
+        return changed;
+    }
     sight = machine_rank_look(rank->on_machine);
     if (sight == MACHINE_GONE) {
         finish_rank(r, run, rank, now_us);
@@ -353,6 +406,8 @@ bool ranks_tick(struct ranks *r, int64_t now_us)
         struct run *run = r->v[i];
         bool bad = false;
 
+        if (now_us >= run->ask_us)
+            end_softly(r, run);
         for (int j = 0; j < run->n; j++) {
             changed |= tick_rank(r, run, &run->ranks[j], now_us);
             bad |= run->ranks[j].state == RANK_EXITED && bad_end(&run->ranks[j]);

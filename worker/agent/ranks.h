@@ -43,6 +43,8 @@ struct run {
     enum assignment_order order; /* those from HAND_OVER on are not taken back; SAVE is asked each time after RUN */
     bool failed;                 /* a rank has ended badly and its mates were told */
     int grace_s, world, nodes;   /* nodes: of ranks, and source nodes */
+    int devices_next;            /* of the run after it, for what the order says; 0: not known */
+    int64_t ask_us;              /* SIGTERM for an elastic one that was told to end by a file; INT64_MAX: no matter */
     uint64_t evidence;           /* number of the newest that the server has asked for (witness.h) */
     bool told_failure;           /* what its ranks did as one failed is told */
     int first_bad;               /* index in ranks of the first that failed of itself, -1: none */

@@ -15,6 +15,10 @@ struct ranks {
     size_t n;
 };
 
+/* Whether a launcher, which is the first rank of this node, starts the rank: it has no shim of its own, and ends with
+ * the launcher. What it leaves in the run's folder is its own. */
+bool ranks_is_launched(const struct run *run, const struct rank *rank);
+
 void ranks_run_free(struct run *run);
 
 /* A rank has ended like this. */

@@ -117,6 +117,7 @@ static int new_run(const struct ranks *r, struct assignment *a, int slots, struc
     (void)snprintf(run->job, sizeof(run->job), "%s", a->job);
     (void)snprintf(run->dir, sizeof(run->dir), "%s", a->dir);
     run->first_bad = -1;
+    run->ask_us = INT64_MAX;
     run->world = a->world;
     run->grace_s = a->grace_s;
     run->nodes = nodes_before(a, NULL) + (int)a->n_givers;
@@ -183,7 +184,17 @@ static int start_rank(const struct ranks *r, const struct run *run, const struct
         .slot = rank->slot,
         .spec = run->spec,
     };
+    int slots[PLAN_RANKS_MAX];
 
+    if (ranks_is_launched(run, run->ranks + run->n - 1)) {
+        for (int i = 0; i < run->n; i++) {
+            if (run->ranks[i].rank != run->ranks[0].rank + i)
+                return merr_set(err, -EINVAL, "a launcher's ranks follow each other, and %d is not %d",
+                                run->ranks[i].rank, run->ranks[0].rank + i);
+            slots[i] = run->ranks[i].slot;
+        }
+        l.launched = slots;
+    }
     return machine_rank_start(rank->on_machine, &l, err);
 }
 
@@ -245,7 +256,7 @@ int ranks_start(struct ranks *r, const json_t *doc, struct merr *err)
         code = make_folder(r, run, &why);
     for (int i = 0; i < run->n; i++) {
         if (code == 0)
-            code = start_rank(r, run, &run->ranks[i], &why);
+            code = ranks_is_launched(run, &run->ranks[i]) ? 0 : start_rank(r, run, &run->ranks[i], &why);
         if (code < 0)
             ranks_fail_rank(r, run, &run->ranks[i], code == -EACCES ? EXIT_CAUSE_USER : EXIT_CAUSE_NODE, why.text);
     }

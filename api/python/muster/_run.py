@@ -21,6 +21,7 @@ LOOK_S = 0.1
 LOOKS_A_BEAT = 10
 SECTIONS = 16
 STOPPED, GAVE_UP = 76, 75
+TO_END = ("stop", "scale", "abort")
 
 _lock = threading.Lock()
 _the_run: Optional[Run] = None
@@ -220,7 +221,7 @@ class Run:
     def should_save(self) -> bool:
         """Whether the program is asked to save, or to save and stop, and has not said saved() since."""
         asked = self._wants()
-        if asked is None or asked.order not in ("save", "stop") or asked.seq == self._saved:
+        if asked is None or asked.order not in ("save", "stop", "scale") or asked.seq == self._saved:
             return False
         self._asked = asked
         return True
@@ -229,15 +230,15 @@ class Run:
         """Whether the program is to end: stopped() does. Where it has been given up there is nothing to be saved, and
         should_save() is false."""
         asked = self._wants()
-        return asked is not None and asked.order in ("stop", "abort")
+        return asked is not None and asked.order in TO_END
 
     def _wants(self) -> Optional[Order]:
         """The order that stands; SIGTERM without one is an order to stop."""
         if not self._term:
             return self._order
-        if self._order is None or self._order.order not in ("stop", "abort"):
+        if self._order is None or self._order.order not in TO_END:
             self._read()  # it was published before the signal
-        if self._order is not None and self._order.order in ("stop", "abort"):
+        if self._order is not None and self._order.order in TO_END:
             return self._order
         return Order("stop", -1, None, "SIGTERM", None)
 
@@ -262,7 +263,7 @@ class Run:
         if asked is not None and asked.order == "abort":
             self._end()
             raise SystemExit(GAVE_UP)
-        if asked is not None and asked.order == "stop" and asked.seq != self._saved:
+        if asked is not None and asked.order in ("stop", "scale") and asked.seq != self._saved:
             self._answer(asked, step)
         self._end()
         self._report("", self._files.result, "stopped", step)

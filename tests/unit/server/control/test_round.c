@@ -199,6 +199,34 @@ static void a_project_is_a_tenant_with_its_quota(void **state)
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, scene_start, scene_stop)
 
+static void an_elastic_command_is_changed_once_a_minute_and_at_once_where_its_owner_wants_others(void **state)
+{
+    struct scene *s = *state;
+    uint64_t job, plain;
+    struct round r;
+
+    assert_int_equal(scene_register(s, "n1", "a", 4), 200);
+    job = scene_submit(s, "devices: {min: 1, max: 2}\ncommand: {argv: [x], elastic: true}\n");
+    plain = scene_submit(s, "devices: {min: 1, max: 2}\ncommand: {argv: [x]}\n");
+    scene_report_all(s, job, "running", 0);
+    scene_report_all(s, plain, "running", 0);
+    take(s, &r);
+    assert_int_equal(scene_entry(s, job)->job.n_places, 2);
+    assert_true(shown(&r, job)->fixed && shown(&r, plain)->fixed);
+    round_clear(&r);
+    scene_entry(s, job)->job.max = 1; /* by its owner */
+    take(s, &r);
+    assert_false(shown(&r, job)->fixed);
+    round_clear(&r);
+    scene_entry(s, job)->job.max = 2;
+    scene_entry(s, job)->job.changed_us -= 61 * SECOND;
+    scene_entry(s, plain)->job.changed_us -= 61 * SECOND;
+    take(s, &r);
+    assert_false(shown(&r, job)->fixed);
+    assert_true(shown(&r, plain)->fixed);
+    round_clear(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -209,6 +237,7 @@ int main(void)
         TEST(a_target_that_cannot_be_any_more_is_dropped),
         TEST(what_runs_have_shown_is_in_the_rates),
         TEST(a_project_is_a_tenant_with_its_quota),
+        TEST(an_elastic_command_is_changed_once_a_minute_and_at_once_where_its_owner_wants_others),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

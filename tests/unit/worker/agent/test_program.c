@@ -153,6 +153,8 @@ static void the_number_of_orders_rises_whatever_stands_there(void **state)
         assert_int_equal(program_parse_order(text, strlen(text), &order, &seq), 0);
         assert_true(order == t.order && seq == want);
         free(text);
+        if (want == 1)
+            put("rank-00000.ack", "{\"seq\":1,\"step\":7,\"did\":\"saved\"}");
     }
     text = get("order.json");
     assert_string_equal(text, "{\"v\":1,\"seq\":3,\"order\":\"stop\",\"deadline\":\"2023-11-14T22:13:20.123Z\","
@@ -170,6 +172,38 @@ static void the_number_of_orders_rises_whatever_stands_there(void **state)
     text = get("order.json");
     assert_int_equal(program_parse_order(text, strlen(text), &order, &seq), 0);
     free(text);
+}
+
+static void an_order_that_nobody_has_answered_is_not_given_again(void **state)
+{
+    static const struct {
+        const char *ack;
+        enum program_order order;
+        uint64_t want;
+    } row[] = {{NULL, PROGRAM_SAVE, 1},
+               {NULL, PROGRAM_SAVE, 1},
+               {"{\"seq\":0,\"did\":\"saved\"}", PROGRAM_SAVE, 1},
+               {"{\"seq\":1,\"did\":\"saved\"}", PROGRAM_SAVE, 2},
+               {NULL, PROGRAM_SCALE, 3},
+               {NULL, PROGRAM_SCALE, 3},
+               {"{\"seq\":3,\"did\":\"stopping\"}", PROGRAM_SCALE, 4},
+               {NULL, PROGRAM_ABORT, 5}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        struct program_telling t = {.order = row[i].order, .reason = "r", .devices_now = 2, .devices_next = 1};
+        enum program_order order;
+        uint64_t seq;
+        char *text;
+
+        if (row[i].ack)
+            put("rank-00001.ack", row[i].ack);
+        assert_int_equal(program_publish_order(dir, &t, NULL), 0);
+        text = get("order.json");
+        assert_int_equal(program_parse_order(text, strlen(text), &order, &seq), 0);
+        assert_true(order == row[i].order && seq == row[i].want);
+        free(text);
+    }
 }
 
 static void the_version_is_told_before_ranks_begin(void **state)
@@ -210,7 +244,7 @@ static void a_rank_speaks_for_itself_and_a_launcher_for_all_that_it_launched(voi
     put("rank-00002.result", "{\"outcome\":\"failed\",\"class\":\"node\",\"message\":\"m\"}");
     hear(0, true, &seen);
     assert_true(seen.said == EXIT_SAID_FAILED && seen.said_cause == EXIT_CAUSE_NODE);
-    assert_string_equal(seen.said_why, "m");
+    assert_string_equal(seen.said_why, "rank 2: m");
     hear(0, false, &seen);
     assert_int_equal(seen.said, EXIT_SAID_STOPPED);
 }
@@ -276,6 +310,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_a_rank_has_answered_is_its_newest_order_with_step_and_deed, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(the_number_of_orders_rises_whatever_stands_there, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_order_that_nobody_has_answered_is_not_given_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_version_is_told_before_ranks_begin, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_rank_speaks_for_itself_and_a_launcher_for_all_that_it_launched, set_up,
                                         tear_down),
