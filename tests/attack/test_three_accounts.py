@@ -103,7 +103,8 @@ def test_tmp_and_shm_are_a_jobs_own_and_go_with_it(cluster, tokens):
     assert not glob.glob("/dev/shm/muster-902-*.shm/*")
 
 
-@pytest.mark.parametrize("spec", [{"argv": ["/tmp/muster-nothing/train"]}, {"argv": ["/bin/true"], "workdir": "/tmp/none"}])
+@pytest.mark.parametrize("spec", [{"argv": ["/tmp/muster-nothing/train"]},
+                                  {"argv": ["/bin/true"], "workdir": "/tmp/none"}])
 def test_a_program_or_folder_below_tmp_is_told_why_it_is_not_found(cluster, tokens, spec):
     job = cluster.api("POST", "/v1/jobs", {**specs.command("x", retry={"max": 0}), "command": spec},
                       token=tokens["alice"])["id"]
