@@ -27,6 +27,7 @@
 #include "server/control/events.h"
 #include "server/control/node_ca.h"
 #include "server/control/routes.h"
+#include "server/control/storing.h"
 #include "server/control/sealing.h"
 #include "server/control/standby.h"
 #include "server/control/turn.h"
@@ -471,6 +472,7 @@ static int start(const struct settings *o, struct server *s, int signals, struct
                             .limited = routes_limited,
                             .per_token = {.per_s = o->token_rate, .burst = o->token_burst},
                             .per_address = {.per_s = o->address_rate, .burst = o->address_burst},
+                            .of_large = {.per_s = STORING_BYTES_S, .burst = STORING_BYTES_BURST},
                             .max_connections = raise_limits()};
 
     TRY(choose_folders(o, s, err));

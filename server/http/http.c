@@ -586,6 +586,10 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *conn, const c
         *len = 0;
         return read_body(r, data, n);
     }
+    if (!answered(r) && !http_meter_body(r))
+        refuse(r, 413, "over-allowance",
+               "this node has sent more than %g bytes of large reports at once, or %g a second",
+               r->h->cfg.of_large.burst, r->h->cfg.of_large.per_s);
     if (!answered(r))
         hand_over(r, conn);
     return answered(r) ? queue_response(r, conn) : MHD_YES;
@@ -770,6 +774,7 @@ static void free_guards(struct http *h)
     http_guard_free(h->guard);
     http_guard_free(h->by_token);
     http_guard_free(h->by_address);
+    http_guard_free(h->large);
 }
 
 static bool make_guards(struct http *h)
@@ -780,7 +785,9 @@ static bool make_guards(struct http *h)
     h->guard = http_guard_new(&of_guesses);
     h->by_token = cfg->per_token.per_s > 0 ? http_guard_new(&cfg->per_token) : NULL;
     h->by_address = cfg->per_address.per_s > 0 ? http_guard_new(&cfg->per_address) : NULL;
-    return h->guard && (h->by_token || !(cfg->per_token.per_s > 0)) && (h->by_address || !(cfg->per_address.per_s > 0));
+    h->large = cfg->of_large.per_s > 0 ? http_guard_new(&cfg->of_large) : NULL;
+    return h->guard && (h->by_token || !(cfg->per_token.per_s > 0)) &&
+           (h->by_address || !(cfg->per_address.per_s > 0)) && (h->large || !(cfg->of_large.per_s > 0));
 }
 
 static void free_http(struct http *h)

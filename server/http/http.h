@@ -21,6 +21,7 @@
 
 #define HTTP_BODY_MAX (1 << 20)       /* 413 beyond, for people */
 #define HTTP_AGENT_BODY_MAX (8 << 20) /* for agents' reports */
+#define HTTP_AGENT_LARGE (256 << 10)  /* a report without much that a job has printed is smaller */
 #define HTTP_PARAMS_MAX 4
 #define HTTP_PROBE (-1) /* a route's timeout_s: 30 s, and nobody is told to come less often */
 #define HTTP_ELSEWHERE_MAX 512
@@ -58,6 +59,7 @@ struct http_cfg {
     void (*elsewhere)(void *arg, char ret[HTTP_ELSEWHERE_MAX]);
     /* How often one may come with a token, agents aside; and an address without one. per_s 0: as often as it likes. */
     struct bucket_rule per_token, per_address;
+    struct bucket_rule of_large;               /* bytes of bodies beyond HTTP_AGENT_LARGE of one node; the same */
     void (*limited)(void *arg, bool by_token); /* one was told to wait; HTTP threads; may be NULL */
     int max_connections;                       /* 0: 4096 */
     int read_limit_ms; /* for a request's head, its body, and between two; 0: 75 s. While three quarters of the

@@ -68,7 +68,7 @@ static int ceil_s(double s)
     return s > (int)s ? (int)s + 1 : (int)s;
 }
 
-static struct http_rate take(struct http_guard *g, uint64_t key, int64_t now_us)
+static struct http_rate take(struct http_guard *g, uint64_t key, double n, int64_t now_us)
 {
     struct place *set = g->v[key % SETS], *at = &set[0];
     struct http_rate ret = {.limit = (int)g->rule.burst};
@@ -84,7 +84,7 @@ static struct http_rate take(struct http_guard *g, uint64_t key, int64_t now_us)
     }
     if (at->key != key)
         *at = (struct place){.key = key, .bucket.at_us = now_us};
-    ret.wait_s = (int)((bucket_take(&at->bucket, &g->rule, 1, now_us) + 999999) / 1000000);
+    ret.wait_s = (int)((bucket_take(&at->bucket, &g->rule, n, now_us) + 999999) / 1000000);
     ret.left = (int)(g->rule.burst - at->bucket.spent);
     ret.reset_s = ceil_s(at->bucket.spent / g->rule.per_s);
     pthread_mutex_unlock(&g->lock);
@@ -93,12 +93,17 @@ static struct http_rate take(struct http_guard *g, uint64_t key, int64_t now_us)
 
 struct http_rate http_guard_address(struct http_guard *g, const struct sockaddr *address, int64_t now_us)
 {
-    return take(g, key_of(g, address), now_us);
+    return take(g, key_of(g, address), 1, now_us);
 }
 
 struct http_rate http_guard_name(struct http_guard *g, const char *name, int64_t now_us)
 {
+    return http_guard_amount(g, name, 1, now_us);
+}
+
+struct http_rate http_guard_amount(struct http_guard *g, const char *name, double n, int64_t now_us)
+{
     uint64_t key = hash_xxh3(name, strlen(name)) ^ g->seed;
 
-    return take(g, key ? key : 1, now_us);
+    return take(g, key ? key : 1, n, now_us);
 }

@@ -28,4 +28,7 @@ struct http_rate { /* what one who came is told */
 struct http_rate http_guard_address(struct http_guard *g, const struct sockaddr *address, int64_t now_us);
 struct http_rate http_guard_name(struct http_guard *g, const char *name, int64_t now_us);
 
+/* One of this name wants n of what the buckets hold. */
+struct http_rate http_guard_amount(struct http_guard *g, const char *name, double n, int64_t now_us);
+
 #endif

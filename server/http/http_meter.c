@@ -43,6 +43,16 @@ bool http_meter_take(struct http_req *r, struct MHD_Connection *conn, char *ret_
     return false;
 }
 
+bool http_meter_body(struct http_req *r)
+{
+    char name[256];
+
+    if (!r->h->large || r->identity.role != ROLE_AGENT || r->body.len <= HTTP_AGENT_LARGE)
+        return true;
+    (void)snprintf(name, sizeof(name), "%s/%.200s", r->identity.token, r->params[0] ? r->params[0] : "");
+    return http_guard_amount(r->h->large, name, (double)r->body.len, clock_mono_us()).wait_s == 0;
+}
+
 void http_meter_guess(struct http_req *r, struct MHD_Connection *conn)
 {
     int wait_s = by_address(r->h->guard, conn).wait_s;

@@ -50,6 +50,7 @@ struct http {
     struct http_tls *tls;                     /* NULL: it speaks HTTP */
     struct http_guard *guard;                 /* of addresses without a token that is known */
     struct http_guard *by_token, *by_address; /* of all others, but agents; NULL: any number */
+    struct http_guard *large;                 /* bytes of large reports; NULL: any number */
 
     pthread_mutex_t lock; /* guards the lists and sweeping */
     pthread_cond_t wake;  /* the sweeper must end; or the last request is completed */

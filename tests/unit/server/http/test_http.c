@@ -168,6 +168,19 @@ static int start(void **state)
     return start_with(0, 0);
 }
 
+static int start_with_allowance(void **state)
+{
+    struct http_cfg cfg = {.bind = "127.0.0.1",
+                           .routes = routes,
+                           .n_routes = COUNT(routes),
+                           .auth = who,
+                           .of_large = {.per_s = 1, .burst = 600 << 10}};
+
+    (void)state;
+    core.end = false;
+    return pthread_create(&core.thread, NULL, core_main, NULL) == 0 && http_start(&cfg, &server, NULL) == 0 ? 0 : -1;
+}
+
 static int start_small(void **state)
 {
     (void)state;
@@ -780,6 +793,37 @@ static void many_readers_share_one_page_and_one_that_is_withdrawn_cuts_them_off(
     http_page_unref(page);
 }
 
+/* The answer to a report of so many bytes, of one node of two. */
+static int post_report(const char *node, size_t len)
+{
+    char head[256], *body = malloc(len + 1), *reply;
+    int fd = dial();
+
+    assert_non_null(body);
+    memset(body, 'x', len);
+    body[len] = '\0';
+    (void)snprintf(head, sizeof(head),
+                   "POST /v1/agents/%s/report HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+                   "Authorization: Bearer robot\r\nContent-Length: %zu\r\n\r\n",
+                   node, len);
+    say(fd, head);
+    say(fd, body);
+    reply = hear(fd, NULL);
+    close(fd);
+    free(body);
+    return (int)strtol(reply + 9, NULL, 10);
+}
+
+static void large_reports_beyond_a_nodes_allowance_are_refused_unread_and_small_ones_taken(void **state)
+{
+    (void)state;
+    assert_int_equal(post_report("n1", 400 << 10), 200);
+    assert_int_equal(post_report("n1", 400 << 10), 413);
+    assert_int_equal(post_report("n1", HTTP_AGENT_LARGE), 200);
+    assert_int_equal(post_report("n2", 400 << 10), 200); /* another node's is its own */
+    assert_int_equal(post_report("n1", HTTP_AGENT_LARGE + 1), 413);
+}
+
 int main(void)
 {
 #define WITH_SERVER(f) cmocka_unit_test_setup_teardown(f, start, stop)
@@ -804,6 +848,8 @@ int main(void)
         WITH_SERVER(stopping_answers_what_waits),
         WITH_SERVER(a_port_in_use_is_named),
         WITH_SERVER(many_readers_share_one_page_and_one_that_is_withdrawn_cuts_them_off),
+        cmocka_unit_test_setup_teardown(large_reports_beyond_a_nodes_allowance_are_refused_unread_and_small_ones_taken,
+                                        start_with_allowance, stop),
         cmocka_unit_test(an_address_beyond_loopback_needs_tls_or_consent),
     };
 
