@@ -20,6 +20,9 @@ TYPES = ("f32", "bf16", "f16", "f64", "i64", "i32", "u8", "i8", "i16", "bool", "
 class MusterError(OSError):
     """What Muster's libraries report: errno and words."""
 
+    def __str__(self) -> str:
+        return str(self.strerror)
+
 
 class NotFound(MusterError):
     """There is no such checkpoint or tensor."""
@@ -34,12 +37,13 @@ class Superseded(MusterError):
 
 
 class DiskFull(MusterError):
-    """The disk, or a quota on it, takes no more."""
+    """The disk, or a quota or limit on it, takes no more."""
 
 
 _KINDS: Dict[int, Type[Exception]] = {
     errno.ENOENT: NotFound, errno.EBADMSG: Corrupt, errno.ESTALE: Superseded, errno.ENOSPC: DiskFull,
-    errno.EDQUOT: DiskFull, errno.ETIMEDOUT: TimeoutError, errno.EINVAL: ValueError, errno.E2BIG: ValueError}
+    errno.EDQUOT: DiskFull, errno.EFBIG: DiskFull, errno.ETIMEDOUT: TimeoutError, errno.EINVAL: ValueError,
+    errno.E2BIG: ValueError}
 
 
 def error_of(code: int, words: str) -> Exception:
@@ -168,6 +172,7 @@ class Writer:
                  keep_every: int, codec: str, pool_bytes: int) -> None:
         self._lib = library()
         self._handle = c_void_p()
+        self._pid = os.getpid()
         options = _Options(size=ctypes.sizeof(_Options), rank=rank, world=world, keep=keep, keep_every=keep_every,
                            dir=os.fsencode(folder), codec=codec.encode(), generation=generation,
                            pool_bytes=pool_bytes)
@@ -196,7 +201,12 @@ class Writer:
 
     def close(self) -> None:
         handle, self._handle = self._handle, c_void_p()
-        self._lib.mstate_writer_free(handle)
+        if os.getpid() == self._pid:  # a child has none of its threads
+            self._lib.mstate_writer_free(handle)
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self.close()
 
 
 def listing(folder: str) -> Tuple[List[Dict[str, Any]], List[Dict[str, Any]]]:

@@ -1,0 +1,21 @@
+"""Muster for PyTorch programs.
+
+    from muster.torch import Checkpointer
+
+    checkpointer = Checkpointer()
+    loaded = checkpointer.load(model, optimizer)
+    first = loaded.step if loaded else 0
+    for step in range(first + 1, steps + 1):
+        ...
+        if step % 100 == 0:
+            checkpointer.save(step, model, optimizer)
+
+docs/programs.md tells what is kept, and when it is copied.
+"""
+from __future__ import annotations
+
+from ._checkpointer import Checkpointer, Loaded, Save
+from ._objects import register
+from ._state import Corrupt, DiskFull, MusterError, NotFound, Superseded
+
+__all__ = ["Checkpointer", "Corrupt", "DiskFull", "Loaded", "MusterError", "NotFound", "Save", "Superseded", "register"]
