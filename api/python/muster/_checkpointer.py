@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 from . import _random, _run
 from ._objects import LIMIT, pack, unpack
 from ._state import Corrupt, MusterError, NotFound, Piece, Reader, Superseded, Writer, error_of, listing
-from ._tensors import (MASTERS, MOMENTS, PAGE, TORCH_TYPES, TYPES, Entry, Found, as_dict, entries_of, find,
+from ._tensors import (MASTERS, MOMENTS, PAGE, TORCH_TYPES, TYPES, Entry, Found, as_dict, clean, entries_of, find,
                        flat_entries, flattened, parallel, pieces_of, torch)
 
 POOL = 256 << 20  # at most, of memory for copies
@@ -505,6 +505,7 @@ class _Loader:
                  strict: bool) -> None:
         self._pickles, self._reader, self._optimizers, self._strict = owner._pickles, reader, optimizers, strict
         self._found = find(model)
+        self._flats = {id(flat): (folder, flat) for folder, flat in self._found.flat}
         doc = reader.inspect()
         self._step, self._path, self._kv = int(doc["step"]), str(doc["path"]), doc["kv"]
         self._there = {(t["name"], t["role"]): (str(t["dtype"]), tuple(t["shape"])) for t in doc["tensors"]}
@@ -551,7 +552,7 @@ class _Loader:
 
     def _check_names(self) -> None:
         mine = set(self._found.params) | {
-            folder + n for folder, flat in self._found.flat for n in map(str, flat._prefixed_param_names)}
+            n for _, flat in self._found.flat for n in _names_of(flat, self._found, self._flats)}
         theirs = {name for name, role in self._there if role in ("master", "weight")}
         missing = sorted(mine - theirs) + sorted(n for n in self._found.buffers if (n, "buffer") not in self._there)
         others = sorted(theirs - mine) + sorted(
@@ -583,7 +584,7 @@ class _Loader:
         kept = self._program.get("optimizers", {}).get(key)
         if kept is None:
             raise NotFound(errno.ENOENT, f"the checkpoint of step {self._step} has no optimizer '{key}'")
-        flats = {id(flat): (folder, flat) for folder, flat in self._found.flat}
+        flats = self._flats
         mine = [[n for p in group["params"] for n in _names_of(p, self._found, flats)]
                 for group in optimizer.param_groups]
         if [sorted(g) for g in mine] != [sorted(g["params"]) for g in kept["groups"]]:
@@ -663,7 +664,7 @@ def _names_of(p: Any, found: Found, flats: Mapping[int, Tuple[str, Any]]) -> Lis
     """The names of what an optimizer calls a parameter: several in a FlatParameter."""
     if id(p) in flats:
         folder, flat = flats[id(p)]
-        return [folder + str(n) for n in flat._prefixed_param_names]
+        return [folder + clean(str(n)) for n in flat._prefixed_param_names]
     name = found.name_of.get(id(p))
     if name is None:
         raise ValueError("the optimizer has a parameter that is in no model that is saved: pass a dict of all models")

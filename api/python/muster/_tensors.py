@@ -117,7 +117,8 @@ def _extent(t: Any) -> Tuple[int, int]:
 
 def _lies(t: Any) -> bool:
     """Has it an address?"""
-    return bool(t.numel() and t.device.type != "meta" and t.layout == torch.strided and not hasattr(t, "local_shards"))
+    return not hasattr(t, "local_shards") and bool(
+        t.numel() and t.device.type != "meta" and t.layout == torch.strided)
 
 
 def _join(found: Found) -> None:
