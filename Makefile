@@ -9,7 +9,7 @@ BUILD  := build$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))
 CC     ?= gcc
 PYTHON ?= /usr/bin/python3
 PREFIX ?= /usr/local
-CFLAGS ?= -O2 -g
+CFLAGS ?= $(if $(SANITIZE),-O1 -g1,-O2 -g)
 SHELL  := /bin/bash
 
 PKGS := libmicrohttpd gnutls jansson hiredis liburing ucx libzstd liblz4 libxxhash yaml-0.1 libcurl libcrypto libutf8proc
@@ -25,6 +25,7 @@ LIBS_api        := -ljansson -lyaml -lcurl
 LIBS_engine     := -ldnnl -lucp -lucs -ljansson -lgomp -lutf8proc
 LIBS_agent      := -ljansson -lcurl -lcrypto
 LIBS_server     := -lmicrohttpd -lgnutls -lhiredis -ljansson -lcrypto
+LLD := $(if $(shell command -v ld.lld),-fuse-ld=lld) # of tests: some 200 are linked
 ifneq ($(SANITIZE),)
 override CFLAGS  += -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer
 override LDFLAGS += -fsanitize=$(SANITIZE)
@@ -59,6 +60,7 @@ floor_snapshot   := snapshot checkpoint compress base
 floor_engine     := engine snapshot flight checkpoint compress api scheduler base
 floor_agent      := agent snapshot flight checkpoint compress api scheduler base
 floor_helper     := helper
+floor_helper_and := helper base # of its tests, which make files
 floor_worker     := agent helper $(floor_engine)
 floor_server     := server api scheduler base
 
@@ -108,12 +110,13 @@ define unit_rule # folder below tests/unit, library
 $(BUILD)/tests/unit/$(1)/%: $(BUILD)/obj/tests/unit/$(1)/%.o $(call libs_of,$(2))
 	@mkdir -p $$(@D)
 	@echo "  ld  $$@"
-	@$(CC) $(CFLAGS) $(LDFLAGS) $$(LDFLAGS_$$(notdir $$@)) -o $$@ $$^ $(call external_of,$(2)) -lcmocka
+	@$(CC) $(CFLAGS) $(LDFLAGS) $(LLD) $$(LDFLAGS_$$(notdir $$@)) -o $$@ $$^ $(call external_of,$(2)) -lcmocka
 endef
 $(foreach f,$(filter-out program cli flight snapshot engine agent helper,$(LIBRARIES)),$(eval $(call unit_rule,$(f),$(f))))
 $(eval $(call unit_rule,api/cli,cli))
 $(eval $(call unit_rule,api/program,program))
-$(foreach f,flight snapshot agent helper,$(eval $(call unit_rule,worker/$(f),$(f))))
+$(foreach f,flight snapshot agent,$(eval $(call unit_rule,worker/$(f),$(f))))
+$(eval $(call unit_rule,worker/helper,helper_and))
 $(foreach f,$(filter-out flight snapshot agent helper,$(patsubst tests/unit/worker/%/,%,$(wildcard tests/unit/worker/*/))),\
 	$(eval $(call unit_rule,worker/$(f),engine)))
 

@@ -2,8 +2,9 @@
 
 # --- unit tests -------------------------------------------------------------------------------------------------------
 
-# Those whose subject has threads run under TSan, too.
-TSAN_TESTS := roundtrip faults capture lift archive abandon kernels kernels_attention kernels_pool feed queue files storing readers http gpus muster
+# Those whose subject has threads run under TSan, too; two that take longest with `make test-all`.
+TSAN_TESTS := $(if $(MUSTER_TEST_LONG),faults archive) roundtrip capture lift abandon kernels kernels_attention kernels_pool feed \
+	queue files storing readers http gpus muster
 # One loses each command that is to be queued once, another each allocation.
 LDFLAGS_test_redis := -Wl,--wrap=redisAppendFormattedCommand
 LDFLAGS_test_sequence_memory := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
@@ -101,7 +102,7 @@ test: deps-test  ## every test; ends with "N passed, N failed"
 	@-$(MAKE) --no-print-directory $(BUILD_JOBS) suite-unit
 	@-$(MAKE) --no-print-directory $(BUILD_JOBS) suite-asan SANITIZE=address,undefined
 	@-$(MAKE) --no-print-directory $(BUILD_JOBS) suite-tsan SANITIZE=thread
-	@-$(MAKE) --no-print-directory $(BUILD_JOBS) suite-fuzz FUZZ_SECONDS=2
+	@-$(MAKE) --no-print-directory $(BUILD_JOBS) suite-fuzz FUZZ_SECONDS=1
 	@-$(MAKE) --no-print-directory $(BUILD_JOBS) suite-python
 	@$(PYTHON) tests/run.py sum $(foreach s,unit asan tsan fuzz python,$(RESULTS)/$(s).json)
 

@@ -1,4 +1,4 @@
-"""The simulator of the whole cluster: a minute of seeds, runs that failed once, and that a seed replays to the byte."""
+"""The simulator of the whole cluster: seeds, runs that failed once, and that a seed replays to the byte."""
 import glob
 import os
 import re
@@ -18,7 +18,7 @@ def run(*options):
 
 
 def test_all_holds_under_faults_seed_after_seed():
-    out = run("--for", "600" if LONG else "30", "--seed", "1", "--shrink")
+    out = run("--for", "600" if LONG else "20", "--seed", "1", "--shrink")
     assert "BROKEN" not in out, out
     assert "cut short" not in out
 

@@ -60,7 +60,7 @@ static const char *outcome(struct scene *s, uint64_t job)
 
 static void each_kind_of_hang_is_told_in_its_words(void **state)
 {
-    static const struct {
+    const struct {
         struct told of[3];
         int root;
         const char *says;
@@ -112,7 +112,7 @@ static void each_kind_of_hang_is_told_in_its_words(void **state)
 
 static void a_run_of_which_a_rank_goes_on_or_may_still_do_so_is_left_alone(void **state)
 {
-    static const struct told rows[][3] = {
+    const struct told rows[][3] = {
         {{0, false, "forward", NULL, 0, 0, -1}, waits, waits},           /* it goes on */
         {{3000, false, "forward", NULL, 40, 40, -1}, waits, waits},      /* it may */
         {{300000, false, "checkpoint", NULL, 40, 40, -1}, waits, waits}, /* a disk may be slow */

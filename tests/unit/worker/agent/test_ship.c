@@ -324,7 +324,7 @@ static void whatever_is_lost_or_restarted_the_server_ends_with_the_file(void **s
     buf_init(&file, 8 << 20);
     buf_init(&server, 8 << 20);
     for (uint32_t i = 0; i < 600 || server.len < file.len; i++) {
-        json_auto_t *report = NULL, *acks = NULL;
+        json_auto_t *report = NULL;
         json_t *piece;
         uint32_t w[4];
 
