@@ -52,7 +52,7 @@ struct settings {
     const char *audit_file;
     int audit_keep_s;
     uint64_t keep_ended_bytes, user_bytes, audit_bytes, min_free, job_logs, all_logs;
-    const char *advertise, *node_ca;
+    const char *advertise, *node_ca, *spare;
     int node_certificate_s;
     bool insecure, accept_loss, standby;
 };
@@ -171,6 +171,9 @@ static const struct option_row rows[] = {
     {"slow-retry", 0, "S",
      "seconds after which a slow device that is idle is tried again; each time in a row twice as long",
      SECONDS(1, YEAR, "3600"), AT(slow_retry_s)},
+    {"spare", 0, "CLASS=N,…",
+     "devices of a class that are kept free for runs that a failure of a node or device has hurt", OPTION_TEXT,
+     AT(spare)},
     {"log-level", 0, "LEVEL", "debug, info, warn or error", OPTION_WORD, .words = log_level_names, .def = "info",
      AT(level)},
     {"version", 0, NULL, "say which version this is", OPTION_VERSION, .at = 0},
@@ -383,6 +386,8 @@ static int start_core(const struct settings *o, struct server *s, struct merr *e
 
     r = watermark_start(s->watermark, err);
     (void)snprintf(folder, sizeof(folder), "%s/spool", s->state);
+    if (r == 0)
+        r = spares_read(o->spare, &cfg.spares, err);
     if (r == 0)
         r = spool_disk_open(
             &(struct spool_disk_cfg){.jobs = s->jobs_dir, .before = folder, .min_free = (int64_t)o->min_free},

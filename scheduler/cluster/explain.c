@@ -28,6 +28,7 @@ const char *explain_code_name(enum explain_code code)
         [EXPLAIN_ARRAY] = "array-max-running",
         [EXPLAIN_MAX_RUNNING] = "max-running",
         [EXPLAIN_MAX_DEVICES] = "max-devices-per-user",
+        [EXPLAIN_SPARES] = "spares-kept",
     };
 
     assert((size_t)code < sizeof(name) / sizeof(name[0]));
@@ -58,8 +59,9 @@ void explain_count(const struct sched_input *in, const struct sched_plan *plan, 
     for (size_t i = 0; i < in->n_nodes; i++) {
         const struct sched_node *n = &in->nodes[i];
 
-        ret->total[n->type] += n->devices + n->drained + n->silent;
+        ret->total[n->type] += n->devices + n->drained + n->silent + n->spare;
         ret->drained[n->type] += n->drained;
+        ret->spare[n->type] += n->spare;
         ret->free[n->type] += n->devices;
     }
     for (size_t p = 0; p < plan->n_places; p++)
@@ -80,6 +82,7 @@ struct explain_wait explain_wait(const struct explain_tally *tally, const struct
     uint32_t types = sched_job_types(j);
     struct explain_wait w = {.free = sum(tally->free, types),
                              .total = sum(tally->total, types),
+                             .spare = sum(tally->spare, types),
                              .elsewhere = sum(tally->free, j->types & ~types),
                              .behind = v->behind};
     int32_t most;
@@ -91,6 +94,7 @@ struct explain_wait explain_wait(const struct explain_tally *tally, const struct
              : w.total == 0                                            ? EXPLAIN_NO_CLASS
              : w.total < w.need                                        ? EXPLAIN_TOO_SMALL
              : w.total - sum(tally->drained, types) < w.need           ? EXPLAIN_DRAINED
+             : w.total - w.spare < w.need                              ? EXPLAIN_SPARES
              : v->reason == SCHED_TOO_BIG && w.total > w.free + w.need ? EXPLAIN_INSUFFICIENT
                                                                        : by_reason[v->reason];
     return w;
@@ -216,6 +220,7 @@ static void advise(const struct sched_input *in, size_t job, struct explain_caus
         add_help(c, EXPLAIN_UNDRAIN, 0, 0);
         break;
     case EXPLAIN_TOO_SMALL:
+    case EXPLAIN_SPARES:
     case EXPLAIN_NO_CLASS:
         add_help(c, EXPLAIN_ADD_NODE, 0, 0);
         add_help(c, EXPLAIN_WIDEN, 0, 0);
@@ -250,8 +255,11 @@ int explain_job(const struct sched_input *in, const struct sched_plan *plan, siz
     }
     for (int t = 0; t < RATES_TYPES_MAX; t++)
         if ((sched_job_types(&in->jobs[job]) >> t & 1) && tally.total[t] > 0)
-            c.classes[c.n_classes++] = (struct explain_class){
-                .type = t, .total = tally.total[t], .free = tally.free[t], .drained = tally.drained[t]};
+            c.classes[c.n_classes++] = (struct explain_class){.type = t,
+                                                              .total = tally.total[t],
+                                                              .free = tally.free[t],
+                                                              .drained = tally.drained[t],
+                                                              .spare = tally.spare[t]};
     if (c.wait.code == EXPLAIN_BEHIND && c.wait.behind)
         c.behind[c.n_behind++] = c.wait.behind;
     else if (c.wait.code == EXPLAIN_INSUFFICIENT || c.wait.code == EXPLAIN_FRAGMENTED || c.wait.code == EXPLAIN_SHRUNK)
@@ -277,14 +285,16 @@ static void say_cause(const struct explain_wait *w, char *ret, size_t size)
 {
     int lack = w->need - w->free;
     unsigned long long behind = w->behind;
-    char free_ones[64];
+    char free_ones[64], kept[64] = "";
 
     say_free(w->free, free_ones, sizeof(free_ones));
+    if (w->spare > 0)
+        (void)snprintf(kept, sizeof(kept), "; %d %s kept as spares", w->spare, w->spare == 1 ? "is" : "are");
     switch (w->code) {
     case EXPLAIN_INSUFFICIENT:
         if (lack > 0)
-            (void)snprintf(ret, size, "waits for %d more device%s: it takes %d at once and %s", lack,
-                           lack == 1 ? "" : "s", w->need, free_ones);
+            (void)snprintf(ret, size, "waits for %d more device%s: it takes %d at once and %s%s", lack,
+                           lack == 1 ? "" : "s", w->need, free_ones, kept);
         else
             (void)snprintf(ret, size, "waits for the next scheduling round");
         return;
@@ -303,6 +313,10 @@ static void say_cause(const struct explain_wait *w, char *ret, size_t size)
     case EXPLAIN_DRAINED:
         (void)snprintf(ret, size, "takes %d devices; the cluster has them only with the nodes that are drained",
                        w->need);
+        return;
+    case EXPLAIN_SPARES:
+        (void)snprintf(ret, size, "takes %d devices; the cluster has %d of its classes, and keeps %d of them as spares",
+                       w->need, w->total, w->spare);
         return;
     case EXPLAIN_TOO_SMALL:
         (void)snprintf(ret, size, "takes %d devices; the cluster has %d of its classes", w->need, w->total);
@@ -404,8 +418,8 @@ static void print_classes(const struct explain_cause *c, const char *const *type
     for (size_t i = 0; i < c->n_classes; i++) {
         (void)buf_printf(out, "%s{\"class\": ", i ? ", " : "");
         print_string(types[c->classes[i].type], out);
-        (void)buf_printf(out, ", \"total\": %d, \"free\": %d, \"drained\": %d}", c->classes[i].total,
-                         c->classes[i].free, c->classes[i].drained);
+        (void)buf_printf(out, ", \"total\": %d, \"free\": %d, \"drained\": %d, \"spare\": %d}", c->classes[i].total,
+                         c->classes[i].free, c->classes[i].drained, c->classes[i].spare);
     }
     (void)buf_printf(out, "]");
 }

@@ -27,12 +27,13 @@ enum explain_code {
     EXPLAIN_MAX_RUNNING, /* its project has as many jobs running as it may: total */
     EXPLAIN_MAX_DEVICES, /* its user holds as many devices in the project as they may: total */
     EXPLAIN_ARRAY,       /* its array has as many tasks running as it may: total */
+    EXPLAIN_SPARES,      /* it would fit if no devices were kept as spares */
     EXPLAIN_SLOW,        /* it runs on devices that are slower than others of their class; need: so many */
 };
 
 struct explain_tally {              /* devices by type */
     int32_t total[RATES_TYPES_MAX]; /* that count: also those drained or out of contact */
-    int32_t drained[RATES_TYPES_MAX];
+    int32_t drained[RATES_TYPES_MAX], spare[RATES_TYPES_MAX];
     int32_t free[RATES_TYPES_MAX]; /* that the plan leaves free */
 };
 
@@ -41,6 +42,7 @@ struct explain_wait { /* the short of it, cheap enough for every job of every ro
     int32_t need;      /* least devices it takes */
     int32_t free;      /* free devices of the types it may use */
     int32_t total;     /* devices of these types */
+    int32_t spare;     /* devices of these types that are kept as spares */
     int32_t elsewhere; /* free devices that it may not use because it stays on the type it began on */
     uint64_t behind;   /* the job for which devices are kept, 0: none */
 };
@@ -69,7 +71,7 @@ enum explain_basis {
 
 struct explain_class { /* of the types it may use, those with devices */
     int type;
-    int32_t total, free, drained;
+    int32_t total, free, drained, spare;
 };
 
 struct explain_cause {

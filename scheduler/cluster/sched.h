@@ -42,9 +42,10 @@ enum sched_class {
 
 struct sched_node {
     uint8_t type;
-    int32_t devices;         /* fit to be used: 0 while the node is lost or drains */
-    uint32_t leaf;           /* switch it hangs on, below SCHED_NODES_MAX */
-    int32_t drained, silent; /* further devices that nobody gets now: it drains, or contact is lost; for explanations */
+    int32_t devices; /* fit to be used: 0 while the node is lost or drains */
+    uint32_t leaf;   /* switch it hangs on, below SCHED_NODES_MAX */
+    /* further devices that nobody gets now: it drains, contact is lost, they are kept as spares; for explanations */
+    int32_t drained, silent, spare;
     int32_t slow_milli; /* known to be slow: its devices take so many thousandths of what their type takes; 0: well */
     int64_t slow_us;    /* since when that is known */
 };
@@ -74,6 +75,7 @@ struct sched_job {
     uint32_t types;  /* mask of those it may use */
     bool hetero_ok;  /* its result does not depend on the type: it may mix and change types */
     bool fixed;      /* once started it is never touched */
+    bool hasty;      /* it may leave slow devices before its hold is over */
     int8_t home;     /* type it has run on, and stays on unless hetero_ok; -1: has not run */
     int64_t weight_milli; /* >= 1 */
     int64_t restart_us;   /* what a change costs it */

@@ -52,8 +52,8 @@ static void print_job(const struct sched_job *j, size_t profile, struct buf *out
                      "job %" PRIu64 " %u %d %" PRId64 " %d %d %d %d %d %u %d %d %d %" PRId64 " %" PRId64 " %d %" PRId64
                      " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %zu",
                      j->id, j->tenant, (int)j->class_, j->submit_us, j->min, j->max, j->replica, j->stage, j->workers,
-                     j->types, j->hetero_ok, j->fixed, j->home, j->weight_milli, j->restart_us, j->restarts,
-                     j->changed_us, j->waiting_us, j->attained_us, j->remaining_us, j->rho_milli, profile);
+                     j->types, j->hetero_ok, j->fixed | j->hasty << 1, j->home, j->weight_milli, j->restart_us,
+                     j->restarts, j->changed_us, j->waiting_us, j->attained_us, j->remaining_us, j->rho_milli, profile);
     for (size_t i = 0; i < j->n_places; i++)
         (void)buf_printf(out, " %u:%d", j->places[i].node, j->places[i].devices);
     (void)buf_printf(out, "\n");
@@ -70,8 +70,10 @@ static void print_tenant(const struct sched_tenant *t, struct buf *out)
 static void print_node(const struct sched_node *n, struct buf *out)
 {
     (void)buf_printf(out, "node %d %d %u %d %d", n->type, n->devices, n->leaf, n->drained, n->silent);
-    if (n->slow_milli > 0)
+    if (n->slow_milli > 0 || n->spare > 0)
         (void)buf_printf(out, " %d %" PRId64, n->slow_milli, n->slow_us);
+    if (n->spare > 0)
+        (void)buf_printf(out, " %d", n->spare);
     (void)buf_printf(out, "\n");
 }
 
@@ -273,9 +275,11 @@ static int read_node(struct snapshot *s, struct line *l)
     n.drained = (int32_t)whole(l, 0, SCHED_NODE_DEVICES_MAX);
     n.silent = (int32_t)whole(l, 0, SCHED_NODE_DEVICES_MAX);
     if (l->p < l->end) {
-        n.slow_milli = (int32_t)whole(l, 1, SCHED_SLOW_MAX);
+        n.slow_milli = (int32_t)whole(l, 0, SCHED_SLOW_MAX);
         n.slow_us = whole(l, 0, INT64_MAX / 4);
     }
+    if (l->p < l->end)
+        n.spare = (int32_t)whole(l, 1, SCHED_NODE_DEVICES_MAX);
     return snapshot_add_node(s, n);
 }
 
@@ -330,6 +334,7 @@ static int read_job(struct snapshot *s, struct line *l)
     int r = ROOM(s, jobs, s->in.n_jobs, SCHED_JOBS_MAX);
     int64_t far = INT64_MAX / 4;
     struct sched_job *j;
+    int fixed;
 
     if (r < 0)
         return r;
@@ -345,7 +350,9 @@ static int read_job(struct snapshot *s, struct line *l)
     j->workers = (int32_t)whole(l, 0, RATES_COUNT_MAX);
     j->types = (uint32_t)whole(l, 0, UINT32_MAX);
     j->hetero_ok = whole(l, 0, 1);
-    j->fixed = whole(l, 0, 1);
+    fixed = (int)whole(l, 0, 3);
+    j->fixed = fixed & 1;
+    j->hasty = fixed >> 1;
     j->home = (int8_t)whole(l, -1, RATES_TYPES_MAX - 1);
     j->weight_milli = whole(l, 1, far);
     j->restart_us = whole(l, 0, far / 1000);

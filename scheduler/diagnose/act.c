@@ -13,7 +13,9 @@ struct row {
     enum act_verb first; /* where nothing speaks against another attempt */
     bool user;           /* it takes from the restarts for the job's own faults */
     bool infra;          /* it takes from the day's */
+    bool spare;          /* it may have spares */
     bool counts;         /* an attempt that it ended says whether the job gets on */
+    int moves;           /* of a run a day at most */
     int blame;
 };
 
@@ -21,14 +23,16 @@ static const struct row rows[ACT_CLASSES] = {
     [ACT_USER] = {ACT_ELSEWHERE, .user = true, .counts = true, .blame = 0},
     [ACT_CRASH] = {ACT_IN_PLACE, .counts = true, .blame = 10},
     [ACT_STOPPED] = {ACT_IN_PLACE, .counts = true, .blame = 2},
-    [ACT_LOST] = {ACT_ELSEWHERE, .infra = true, .blame = 30},
-    [ACT_DEVICE] = {ACT_ELSEWHERE, .infra = true, .counts = true, .blame = 30},
+    [ACT_LOST] = {ACT_ELSEWHERE, .infra = true, .spare = true, .blame = 30},
+    [ACT_DEVICE] = {ACT_ELSEWHERE, .infra = true, .spare = true, .counts = true, .blame = 30},
     [ACT_NOT_ENTERED] = {ACT_IN_PLACE, .counts = true, .blame = 10},
     [ACT_DISORDER] = {ACT_IN_PLACE, .counts = true, .blame = 0},
-    [ACT_IN_CALL] = {ACT_ELSEWHERE, .infra = true, .counts = true, .blame = 60},
+    [ACT_IN_CALL] = {ACT_ELSEWHERE, .infra = true, .spare = true, .counts = true, .blame = 60},
     [ACT_PHASE] = {ACT_IN_PLACE, .counts = true, .blame = 2},
     [ACT_NUMERIC] = {ACT_ROLL_BACK, .counts = true, .blame = 0},
     [ACT_REPLICA] = {ACT_ROLL_BACK, .infra = true, .counts = true, .blame = 60},
+    [ACT_SLOW] = {ACT_MOVE, .moves = 4, .blame = 30}, /* what one that hastens for nothing costs stays small */
+    [ACT_SLOW_LINK] = {ACT_MOVE, .moves = 2, .blame = 30},
 };
 
 int act_blame(enum act_class class_)
@@ -36,9 +40,14 @@ int act_blame(enum act_class class_)
     return rows[class_].blame;
 }
 
+bool act_takes_spare(enum act_class class_)
+{
+    return rows[class_].spare;
+}
+
 const char *act_verb_name(enum act_verb verb)
 {
-    static const char *const name[] = {"nothing", "in-place", "elsewhere", "roll-back", "fail", "fail-user"};
+    static const char *const name[] = {"nothing", "in-place", "elsewhere", "roll-back", "move", "fail", "fail-user"};
 
     return name[verb];
 }
@@ -51,6 +60,11 @@ static int64_t wait_us(int in_a_row, uint64_t incident)
     double share = 0.5 + (double)(hash_xxh3(&incident, sizeof(incident)) >> 11) * 0x1p-53;
 
     return (int64_t)((double)(s > WAIT_MAX_S ? WAIT_MAX_S : s) * SECOND * share);
+}
+
+static bool is_new_day(int64_t since_us, int64_t now_us)
+{
+    return now_us - since_us >= DAY || now_us < since_us;
 }
 
 /* What the attempt adds to the history, but for the restarts that it takes. */
@@ -70,7 +84,7 @@ static void remember(const struct act_history *h, const struct act_incident *i, 
         then->soon_lost = i->now_us - i->began_us < ACT_SOON_US ? h->soon_lost + 1 : 0;
     else if (i->now_us - i->began_us >= ACT_SOON_US)
         then->soon_lost = 0;
-    if (row->infra && (i->now_us - h->infra_since_us >= DAY || i->now_us < h->infra_since_us)) {
+    if (row->infra && is_new_day(h->infra_since_us, i->now_us)) {
         then->infra_since_us = i->now_us;
         then->infra = 0;
     }
@@ -146,4 +160,19 @@ void act_decide(const struct act_left *left, const struct act_history *h, const 
     ret->back = row->first == ACT_ROLL_BACK ? ret->then.roll_backs : 0;
     if (ret->verb == ACT_IN_PLACE && h->incident != 0 && h->node == i->node && ret->then.in_a_row > 1)
         ret->verb = ACT_ELSEWHERE; /* the same node again, and no attempt did well between */
+}
+
+enum act_verb act_slow(enum act_class class_, const struct act_history *h, int64_t now_us, struct act_history *then)
+{
+    struct act_history next = *h;
+
+    if (is_new_day(h->moves_since_us, now_us)) {
+        next.moves_since_us = now_us;
+        next.moves = 0;
+    }
+    if (next.moves++ >= rows[class_].moves)
+        return ACT_NOTHING;
+    if (then)
+        *then = next;
+    return rows[class_].first;
 }

@@ -33,6 +33,8 @@ enum act_class {                  /* of a failure; in parentheses the classes of
                  ACT_PHASE,       /* loads, evaluates or saves for too long (H4) */
                  ACT_NUMERIC,     /* a loss or gradient that is no number, or jumps (N1) */
                  ACT_REPLICA,     /* its weights are not those of the other replicas (N1) */
+                 ACT_SLOW,        /* it goes on, on a device that is slower than others of the class (S1) */
+                 ACT_SLOW_LINK,   /* it goes on, over links that have become slow (S2) */
                  ACT_CLASSES
 };
 
@@ -41,6 +43,7 @@ enum act_verb {
     ACT_IN_PLACE,  /* again, on the same nodes as well as on any */
     ACT_ELSEWHERE, /* again, and not on the node of the rank that failed first where others fit */
     ACT_ROLL_BACK, /* the same, from a checkpoint further back (back) */
+    ACT_MOVE,      /* it saves its state and goes on on devices that are well, where there are such */
     ACT_FAIL,
     ACT_FAIL_USER, /* and it is the owner's to repair */
 };
@@ -56,6 +59,8 @@ struct act_history {   /* of a job; zeroed: it has not failed. Times are wall mi
     int soon_lost, disorders, roll_backs;
     int64_t infra_since_us; /* the day that began with the first of */
     int infra;              /* so many */
+    int64_t moves_since_us; /* likewise */
+    int moves;              /* off slow devices, before the hold was over */
     uint64_t signature;     /* of the last failure; 0: none */
     int64_t signature_step;
     uint64_t node; /* a hash of the name: where the last one failed first */
@@ -79,12 +84,20 @@ struct act {
     struct act_history then;
 };
 
+/* What follows a failure; not of a class that lets the run go on. */
 void act_decide(const struct act_left *left, const struct act_history *h, const struct act_incident *i,
                 struct act *ret);
+
+/* Whether a run that is found slow by such a cause may move at once, and not only when it has held its devices for long
+ * enough: ACT_MOVE, else ACT_NOTHING. then (may be NULL): the history if it does. */
+enum act_verb act_slow(enum act_class class_, const struct act_history *h, int64_t now_us, struct act_history *then);
 
 /* Hundredths of an incident that such a failure is evidence against the node on which it came first; 0: none. */
 int act_blame(enum act_class class_);
 
-const char *act_verb_name(enum act_verb verb); /* "in-place", "elsewhere", "roll-back", "fail", "fail-user" */
+/* Whether a run that such a failure has ended goes on on spares at once, where there are enough. */
+bool act_takes_spare(enum act_class class_);
+
+const char *act_verb_name(enum act_verb verb); /* "in-place", "elsewhere", "roll-back", "move", "fail", "fail-user" */
 
 #endif

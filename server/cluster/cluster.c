@@ -134,6 +134,7 @@ void cluster_hold(struct cluster *cl, const struct job *j)
             continue;
         s->job = j->id;
         s->rank = (int)i;
+        s->spare = false;
     }
 }
 

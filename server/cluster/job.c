@@ -248,15 +248,17 @@ void job_shift(struct job *j, int64_t by_us)
     j->waiting_us += by_us;
     j->changed_us += by_us;
     j->past.infra_since_us += j->past.infra_since_us > 0 ? by_us : 0;
+    j->past.moves_since_us += j->past.moves_since_us > 0 ? by_us : 0;
 }
 
 json_t *job_past_json(const struct act_history *h)
 {
-    return json_pack("{s:I, s:i, s:i, s:i, s:i, s:i, s:I, s:i, s:I, s:I, s:I}", "incident", (json_int_t)h->incident,
-                     "in_a_row", h->in_a_row, "stuck", h->stuck, "soon_lost", h->soon_lost, "disorders", h->disorders,
-                     "roll_backs", h->roll_backs, "infra_since_us", (json_int_t)h->infra_since_us, "infra", h->infra,
-                     "signature", (json_int_t)h->signature, "signature_step", (json_int_t)h->signature_step, "node",
-                     (json_int_t)h->node);
+    return json_pack("{s:I, s:i, s:i, s:i, s:i, s:i, s:I, s:i, s:I, s:i, s:I, s:I, s:I}", "incident",
+                     (json_int_t)h->incident, "in_a_row", h->in_a_row, "stuck", h->stuck, "soon_lost", h->soon_lost,
+                     "disorders", h->disorders, "roll_backs", h->roll_backs, "infra_since_us",
+                     (json_int_t)h->infra_since_us, "infra", h->infra, "moves_since_us", (json_int_t)h->moves_since_us,
+                     "moves", h->moves, "signature", (json_int_t)h->signature, "signature_step",
+                     (json_int_t)h->signature_step, "node", (json_int_t)h->node);
 }
 
 /* The outcome that the failure has if the job is not started again, with what was decided; new. */
@@ -403,16 +405,21 @@ static int requeue(const struct job *j, struct change *c, struct merr *err)
     return 0;
 }
 
-static int rescale(const struct job *j, struct change *c, struct merr *err)
+static int rescale(const struct job *j, const struct job_cause *cause, int64_t now_us, struct change *c,
+                   struct merr *err)
 {
     int r = requeue(j, c, err);
+    struct act_history then;
 
     if (r < 0)
         return r;
     c->intent = JOB_RESCALE;
     c->to = JOB_RESCALING;
     c->code = "rescaling";
-    return 0;
+    if (!cause->hastens || act_slow(ACT_SLOW, &j->past, now_us, &then) != ACT_MOVE)
+        return 0;
+    c->data = json_pack("{s:o}", "past", job_past_json(&then));
+    return c->data ? 0 : -ENOMEM;
 }
 
 static int change_wishes(const struct job *j, const struct job_cause *cause, struct change *c, struct merr *err)
@@ -478,7 +485,7 @@ static int decide(const struct job *j, const struct job_cause *cause, int64_t no
     case CAUSE_REQUEUE:
         return requeue(j, c, err);
     case CAUSE_RESCALE:
-        return rescale(j, c, err);
+        return rescale(j, cause, now_us, c, err);
     case CAUSE_CHANGE:
         return change_wishes(j, cause, c, err);
     case CAUSE_REFUSED:
@@ -609,7 +616,8 @@ void job_read_past(const json_t *o, struct act_history *h)
         const char *name;
         int *to;
     } of[] = {{"in_a_row", &h->in_a_row},   {"stuck", &h->stuck},           {"soon_lost", &h->soon_lost},
-              {"disorders", &h->disorders}, {"roll_backs", &h->roll_backs}, {"infra", &h->infra}};
+              {"disorders", &h->disorders}, {"roll_backs", &h->roll_backs}, {"infra", &h->infra},
+              {"moves", &h->moves}};
 
     if (!json_is_object(o))
         return;
@@ -621,6 +629,8 @@ void job_read_past(const json_t *o, struct act_history *h)
     h->incident = (uint64_t)json_integer_value(json_object_get(o, "incident"));
     h->infra_since_us = json_integer_value(json_object_get(o, "infra_since_us"));
     h->infra_since_us = h->infra_since_us > 0 ? h->infra_since_us : 0;
+    h->moves_since_us = json_integer_value(json_object_get(o, "moves_since_us"));
+    h->moves_since_us = h->moves_since_us > 0 ? h->moves_since_us : 0;
     h->signature = (uint64_t)json_integer_value(json_object_get(o, "signature"));
     h->signature_step = json_integer_value(json_object_get(o, "signature_step"));
     h->node = (uint64_t)json_integer_value(json_object_get(o, "node"));

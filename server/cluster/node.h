@@ -32,6 +32,7 @@ struct slot { /* a device, or a share of a processor (slots.h) */
     uint64_t error_job; /* on which the newest error came that is most likely a program's, at */
     int64_t error_us;   /* wall */
     bool trains;        /* training may use it */
+    bool spare;         /* set aside for a run that loses one (spares.h) */
     struct slow_device slow;
     uint64_t slow_alone;     /* the job by whose own past alone it was found slow; 0: by others beside it */
     int threads, memory_mib; /* 0: not told */

@@ -79,6 +79,7 @@ void slots_take(struct node *n, struct slots *s)
             if (n->slots[k].slot == s->v[i].slot) {
                 s->v[i].job = n->slots[k].job;
                 s->v[i].rank = n->slots[k].rank;
+                s->v[i].spare = n->slots[k].spare && s->v[i].class_ == n->slots[k].class_;
                 s->v[i].ill = n->slots[k].ill;
                 s->v[i].found_us = n->slots[k].found_us;
                 s->v[i].error_job = n->slots[k].error_job;

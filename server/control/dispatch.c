@@ -18,6 +18,7 @@
 #include "server/control/round.h"
 #include "server/control/runs.h"
 #include "server/control/state.h"
+#include "server/control/swaps.h"
 
 #define EARLIER 12 /* a full round comes so many times sooner when something that runs could grow */
 
@@ -68,15 +69,13 @@ static void assign(struct core *c, struct entry *e, struct job_place *p, size_t 
         log_warn("job j%llu: %s", (unsigned long long)e->job.id, err.text);
 }
 
-/* Take up to n free slots of a class of the node. Returns how many there are. */
-static int32_t pick(const struct core *c, const struct target *t, struct job_place *p)
+/* Add to the n devices at p free slots of the target, those set aside or the others. Returns how many there are. */
+static int32_t pick_of(const struct core *c, const struct target *t, bool spare, struct job_place *p, int32_t n)
 {
-    int32_t n = 0;
-
     for (size_t k = 0; k < t->node->n_slots && n < t->n; k++) {
         const struct slot *s = &t->node->slots[k];
 
-        if (s->class_ != t->class_ || s->slow.slow != t->slow || s->job != 0 || !slots_usable(s))
+        if (s->class_ != t->class_ || s->slow.slow != t->slow || s->spare != spare || s->job != 0 || !slots_usable(s))
             continue;
         memcpy(p[n].node, t->node->name, sizeof(p[n].node));
         memcpy(p[n].address, t->node->address, sizeof(p[n].address));
@@ -84,6 +83,14 @@ static int32_t pick(const struct core *c, const struct target *t, struct job_pla
         p[n++].slot = s->slot;
     }
     return n;
+}
+
+/* Take up to n free slots of a class of the node. Returns how many there are. */
+static int32_t pick(const struct core *c, const struct target *t, struct job_place *p)
+{
+    int32_t n = t->spare ? pick_of(c, t, true, p, 0) : 0;
+
+    return pick_of(c, t, false, p, n); /* one that was set aside may have become an ordinary one meanwhile */
 }
 
 /* Whether the job's project may have n more devices now. The plan counts on those that it takes from other jobs of the
@@ -176,6 +183,7 @@ static void leave(struct core *c, struct entry *e, enum sched_action action, enu
         stragglers_name(&c->cluster, &e->job, slow, sizeof(slow));
         (void)snprintf(text, sizeof(text), "%ssaves its state and goes on without %s", why, slow);
         c->dispatch.slow_replaced++;
+        cause.hastens = c->now.wall_us - e->job.changed_us < c->cfg.sched.hold_us;
     } else if ((size_t)devices == e->job.n_places && shares_are_off(&e->pace.shares, e->job.generation))
         (void)snprintf(text, sizeof(text), "%ssaves its state and shares its work out by the devices' speed", why);
     else
@@ -226,6 +234,7 @@ static bool could_grow(const struct round *r, const struct explain_tally *tally)
         int32_t least, most, has = 0;
 
         sched_job_range(j, &least, &most);
+        most += r->entries[i]->pace.on_slow && most < INT32_MAX; /* others in place of the slow ones */
         for (size_t p = 0; p < j->n_places; p++)
             has += j->places[p].devices;
         for (size_t t = 0; !j->fixed && has > 0 && has < most && t < r->n_types; t++)
@@ -308,6 +317,17 @@ static bool hears_first_words(const struct core *c)
     return false;
 }
 
+/* Whoever is on a node that seems to fail goes on on spares. */
+static void leave_failing(struct core *c)
+{
+    for (size_t i = 0; c->cfg.spares.n > 0 && i < c->jobs.n_order; i++) {
+        struct entry *e = table_at(&c->jobs, i);
+
+        if (e && swaps_leave(c, e))
+            leave(c, e, SCHED_MOVE, SCHED_RUNS, (int32_t)e->job.n_places);
+    }
+}
+
 void dispatch_plan(struct core *c, struct dispatch_planned *ret)
 {
     bool full = c->now.mono_us >= c->dispatch.next_full_us && !hears_first_words(c);
@@ -315,6 +335,8 @@ void dispatch_plan(struct core *c, struct dispatch_planned *ret)
 
     *ret = (struct dispatch_planned){.good = false};
     plans_refresh(c);
+    swaps_settle(c);
+    leave_failing(c);
     if (round_init(c, full ? SCHED_FULL : SCHED_FAST, &ret->round) < 0 || ret->round.in.n_jobs == 0)
         return;
     ret->good = sched_schedule(&ret->round.in, &ret->plan, &err) == 0;
@@ -364,13 +386,23 @@ static void say_how_to_train(const struct core *c, uint64_t classes, char *ret, 
                        c->cluster.classes.name[class_], holds->name);
 }
 
+/* Devices of these classes that are kept as spares. */
+static int count_kept(const struct core *c, uint64_t classes)
+{
+    int kept = 0;
+
+    for (size_t i = 0; i < c->cluster.classes.n; i++)
+        kept += classes >> i & 1 ? spares_of(&c->cfg.spares, c->cluster.classes.name[i]) : 0;
+    return kept;
+}
+
 bool dispatch_can_run(struct core *c, const struct entry *e, char *ret_why, size_t size)
 {
     char how[320];
     struct sched_job wish = round_wish(e);
     uint64_t classes = entry_classes(e, &c->cluster.classes);
     const struct project *p = project_find(&c->cluster.projects, e->job.project);
-    int total = 0, all = 0;
+    int total = 0, all = 0, kept = count_kept(c, classes);
     int32_t least, most;
 
     sched_job_range(&wish, &least, &most);
@@ -400,6 +432,13 @@ bool dispatch_can_run(struct core *c, const struct entry *e, char *ret_why, size
             "takes %d devices that each have %d MiB of memory and %g processors as their share of a node, and "
             "this cluster has %d; take less in resources, or have agents offer fewer devices",
             least, e->memory_mib, e->cpus, total);
+        return false;
+    }
+    if (c->cluster.n_nodes > 0 && total >= least && total - kept < least) {
+        (void)snprintf(ret_why, size,
+                       "takes at least %d devices, and this cluster has %d of its classes, of which %d are kept as "
+                       "spares (musterd --spare)",
+                       least, total, kept);
         return false;
     }
     if (c->cluster.n_nodes > 0 && total < least) {

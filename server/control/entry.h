@@ -43,7 +43,8 @@ struct event_offset { /* how far a node's events of a run have been taken in */
 struct target { /* devices that a job is to get once they are free */
     struct node *node;
     uint8_t class_;
-    bool slow; /* those that are known to be slow */
+    bool slow;  /* those that are known to be slow */
+    bool spare; /* those that are set aside */
     int32_t n;
 };
 

@@ -1,9 +1,12 @@
 #include "server/control/learn.h"
 
+#include <string.h>
+
 #include "server/cluster/gpus.h"
 #include "server/cluster/links.h"
 #include "server/cluster/shares.h"
 #include "server/cluster/stragglers.h"
+#include "server/control/care.h"
 #include "server/control/events.h"
 #include "server/control/plans.h"
 #include "server/control/records.h"
@@ -28,6 +31,9 @@ static void learn_stragglers(struct core *c, struct entry *e, uint32_t generatio
         c->dispatch.slow_found += (uint64_t)slow;
         c->dispatch.next_full_us = c->now.mono_us; /* only a full round moves what runs */
     }
+    for (size_t i = 0; i < found.n; i++)
+        if (strcmp(found.v[i].code, "device_slow") == 0)
+            care_blame(c, e, json_string_value(json_object_get(found.v[i].data, "node")), ACT_SLOW, 1, found.v[i].text);
     take_notes(c, &e->job, "scheduler", &found);
 }
 

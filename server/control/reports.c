@@ -24,6 +24,7 @@
 #include "server/control/stalls.h"
 #include "server/control/state.h"
 #include "server/control/storing.h"
+#include "server/control/swaps.h"
 #include "server/control/view.h"
 #include "server/http/call.h"
 
@@ -146,7 +147,7 @@ static void take_run(struct core *c, struct node *n, const struct report *r, con
     saves_take(c, e, n, run, actor);
     for (size_t k = 0; k < e->job.n_places; k++)
         here += strcmp(e->job.places[k].node, n->name) == 0 && e->run.ranks[k].phase != RANK_EXITED;
-    if (here == 0)
+    if (here == 0 && !swaps_keep(c, e))
         runs_release(c, e, n->name);
     (void)bar_slots(n, run, e->job.id);
     was_failing = e->job.state == JOB_RECOVERING;

@@ -27,7 +27,7 @@ struct group { /* of waiting jobs */
 };
 
 struct count { /* of the slots of one row */
-    int32_t total, free, held, claimed;
+    int32_t total, free, spare, held, claimed;
 };
 
 struct round_own {
@@ -114,7 +114,8 @@ static void count_slots(struct round *r, const struct node *n, size_t row)
         for (size_t i = row; i < row + n->n_rows; i++)
             if (has_slot(&r->own->rows[i], s)) {
                 r->own->counts[i].total++;
-                r->own->counts[i].free += s->job == 0 && slots_usable(s);
+                r->own->counts[i].free += s->job == 0 && slots_usable(s) && !s->spare;
+                r->own->counts[i].spare += s->spare;
                 if (strcmp(s->kind, "cpu") != 0)
                     r->own->cpu[round_type(r, s->class_)] = false;
             }
@@ -176,9 +177,10 @@ static void fill_nodes(struct round *r)
         *s = (struct sched_node){.type = (uint8_t)round_type(r, r->own->rows[i].class_)};
         if (!n->drain)
             s->devices = k->held + (node_gives(n) ? to_come : 0);
+        s->spare = k->spare < k->total - s->devices ? k->spare : k->total - s->devices;
         if (n->drain || n->health.check != HEALTH_CHECK_WELL)
-            s->drained = k->total - s->devices;
-        s->silent = k->total - s->devices - s->drained;
+            s->drained = k->total - s->devices - s->spare;
+        s->silent = k->total - s->devices - s->spare - s->drained;
         fill_slow(&r->own->rows[i], s);
     }
 }
@@ -498,8 +500,9 @@ static int show_job(struct core *c, struct round *r, struct entry *e, size_t fir
     waited = now - s->waiting_us;
     if (n == 0)
         s->rho_milli += at_most(waited, 3 * (int64_t)AGE_US) * 1000 / AGE_US;
+    s->hasty = act_slow(ACT_SLOW, &j->past, now, NULL) == ACT_MOVE;
     /* who starts or is on its way shall arrive */
-    s->fixed = n > 0 && (!runs || j->state == JOB_STARTING || stays(e, s, now));
+    s->fixed = n > 0 && (!runs || j->state == JOB_STARTING || j->state == JOB_RECOVERING || stays(e, s, now));
     r->own->entries[r->in.n_jobs++] = e;
     return 0;
 }
@@ -606,6 +609,12 @@ static int32_t most_of(int32_t a, size_t b)
     return (size_t)a > b ? a : (int32_t)b;
 }
 
+/* Whether a live run is over in all but name, and what comes after it is known. */
+static bool is_leaving(const struct entry *e)
+{
+    return e->job.intent == JOB_RESCALE || (e->job.state == JOB_RECOVERING && e->n_target > 0);
+}
+
 static int show_jobs(struct core *c, struct round *r, struct entry **scratch)
 {
     int64_t now = r->in.config.now_us;
@@ -631,7 +640,7 @@ static int show_jobs(struct core *c, struct round *r, struct entry **scratch)
     }
     for (size_t i = 0; i < c->jobs.n_order && status == 0; i++) {
         struct entry *e = table_at(&c->jobs, i);
-        bool waits = e && job_waits(&e->job), leaves = e && e->job.live && e->job.intent == JOB_RESCALE;
+        bool waits = e && job_waits(&e->job), leaves = e && e->job.live && is_leaving(e);
 
         if (!waits && !leaves)
             continue;

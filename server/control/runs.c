@@ -16,6 +16,7 @@
 #include "server/control/incidents.h"
 #include "server/control/ports.h"
 #include "server/control/state.h"
+#include "server/control/swaps.h"
 
 void runs_describe(const struct job_place *p, size_t n, char *ret, size_t size)
 {
@@ -102,6 +103,7 @@ void runs_fault(struct core *c, struct entry *e, int rank, enum act_class class_
                          .kind = CAUSE_FAULT, .actor = actor, .text = text, .incident = &incident, .outcome = outcome},
                      &err);
     json_decref(outcome);
+    swaps_claim(c, e, class_);
     if (class_ != ACT_IN_CALL) /* of that all who are in the call are suspected */
         care_blame(c, e, e->job.places[rank].node, class_, 1, text);
 }

@@ -17,6 +17,7 @@
 #include "scheduler/cluster/sched.h"
 #include "scheduler/cluster/slow.h"
 #include "server/cluster/cluster.h"
+#include "server/cluster/spares.h"
 #include "server/control/moment.h"
 #include "server/control/table.h"
 #include "server/http/call.h"
@@ -61,6 +62,7 @@ struct core_cfg {
     struct audit_file *audit_file; /* borrowed; NULL: none */
     struct sched_config sched;     /* policy and times */
     struct slow_rules slow;
+    struct spares spares;
     struct spool spool;                        /* borrowed: what jobs print and measure */
     struct auth *auth;                         /* borrowed */
     const struct sealing_key *secret_key;      /* borrowed; NULL: there are no secrets */

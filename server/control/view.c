@@ -132,7 +132,7 @@ static const char *slot_state(const struct node *n, const struct slot *s)
         return "busy";
     if (n->contact == NODE_UNKNOWN || !n->registered)
         return "unknown";
-    return slots_usable(s) ? "free" : "quarantined";
+    return !slots_usable(s) ? "quarantined" : s->spare ? "spare" : "free";
 }
 
 /* The newest test that is over, and whether one is under way. */
@@ -173,14 +173,9 @@ uint64_t view_node_mark(const struct core *c, const struct node *n)
 
     for (size_t i = 0; i < n->n_slots; i++) {
         const struct slot *s = &n->slots[i];
-        uint64_t of[] = {mark,
-                         (uint64_t)s->slot,
-                         s->class_,
-                         s->job,
-                         (uint64_t)s->rank,
-                         slots_usable(s),
-                         s->trains,
-                         s->slow.slow ? (uint64_t)s->slow.retry_at_us : 0};
+        uint64_t of[] = {mark,     (uint64_t)s->slot, s->class_,
+                         s->job,   (uint64_t)s->rank, slots_usable(s),
+                         s->spare, s->trains,         s->slow.slow ? (uint64_t)s->slow.retry_at_us : 0};
 
         mark = hash_xxh3(of, sizeof(of));
     }
@@ -215,7 +210,7 @@ json_t *view_cluster(const struct core *c)
 
         ready += usable;
         for (size_t k = 0; k < n->n_slots; k++) {
-            bool is_free = usable && n->slots[k].job == 0 && slots_usable(&n->slots[k]);
+            bool is_free = usable && n->slots[k].job == 0 && slots_usable(&n->slots[k]) && !n->slots[k].spare;
 
             total++;
             busy += n->slots[k].job != 0;

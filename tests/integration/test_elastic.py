@@ -362,12 +362,12 @@ def even_agents(cluster, *names):
 @pytest.mark.parametrize("spare", ["free", "late"] if os.environ.get("MUSTER_TEST_LONG") else ["free"])
 def test_a_device_that_becomes_slow_in_mid_run_is_told_and_replaced_once_and_no_bit_changes(tmp_path, corpus,
                                                                                            spare):
-    """late: until a device is free, the slow one gets less work. So many steps that even on a fast processor the slow
-    device is slow for longer than it takes to be told."""
+    """free: whatever the job's hold. late: until a device is free, the slow one gets less work. So many steps that even
+    on a fast processor the slow device is slow for longer than it takes to be told."""
     spec = the_spec(corpus, 2, 2)
     spec["train"]["steps"] *= 3
     static = undisturbed(str(tmp_path), spec)
-    watchful = [*QUICK, "--slow-ratio", "2.5", "--slow-after", "3"]
+    watchful = [*QUICK, "--slow-ratio", "2.5", "--slow-after", "3", "--hold", "3600" if spare == "free" else "0"]
     with elastic_cluster(tmp_path, slots=0, server_args=watchful) as cluster:
         if not even_agents(cluster, "n1", "n2", *["n3"] * (spare == "free")):
             return

@@ -42,6 +42,13 @@ def test_each_rank_that_stands_still_is_named_and_no_other():
     assert max(took) < 5.2, took  # its deadline of 5 s, and no wait for the next report
 
 
+def test_a_spare_is_never_given_to_two():
+    out = run("--spares", "3", "--seed", "1000", "--seeds", "5", "--hostile", "0", "--shrink")
+    assert "5 passed, 0 failed" in out, out
+    out = run("--spares", "3", "--seed", "1003", "--hostile", "0", "--trace")
+    assert "spares are claimed" in out
+
+
 def test_a_seed_replays_to_the_byte():
     def told(seed):
         out = run("--seed", seed, "--trace", "--over", "120", "--jobs", "30")

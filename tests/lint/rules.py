@@ -58,15 +58,15 @@ LAYERS = {"worker/engine/comm": [
     ["block", "gpt2", "llama"],
 ], "server/cluster": [
     ["classes", "health", "job", "notes", "project"], ["array", "catalog", "node", "pace", "roster"], ["cluster"],
-    ["fleet", "links", "shares"], ["stragglers"], ["slots"], ["gpus"],
+    ["fleet", "links", "shares"], ["stragglers"], ["slots"], ["gpus", "spares"],
 ], "server/control": [
     ["agent_rights", "audit_entry", "audit_file", "entry", "files", "moment", "node_ca", "queries",
      "readers", "sealing", "stalls", "standby", "waiters"],
     ["auth"], ["table"], ["state"],
     ["admission", "audit", "ceilings", "events", "incidents", "offsets", "plans", "ports", "proofs", "quarantine",
      "records", "rendezvous", "retire", "rights", "round", "scrapes", "secrets", "storing"],
-    ["change", "learn", "timeline"],
-    ["care", "enroll", "givers", "places", "wall"], ["runs", "view"],
+    ["change", "swaps", "timeline"],
+    ["care", "enroll", "givers", "places", "wall"], ["learn", "runs", "view"],
     ["arrays", "contact", "deltas", "dispatch", "hangs", "lags", "load", "log_quota", "looks", "saves"],
     ["bulk", "jobs", "listing", "nodes", "polls", "projects", "reports", "salvage", "tokens"], ["agents"], ["turn"],
     ["routes"],

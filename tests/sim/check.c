@@ -107,6 +107,35 @@ static void check_slots(struct check *k, const struct core *c)
                      users_quota(k->users));
 }
 
+/* Spares are free, no more than there are to be, and claimed once. */
+static void check_spares(struct check *k, const struct core *c)
+{
+    for (uint8_t class_ = 0; class_ < c->cluster.classes.n; class_++) {
+        int there = 0, claimed = 0, wanted = spares_of(&c->cfg.spares, c->cluster.classes.name[class_]);
+
+        for (size_t i = 0; i < c->jobs.n_order; i++) {
+            const struct entry *e = table_at(&c->jobs, i);
+
+            for (size_t t = 0; e && t < e->n_target; t++)
+                claimed += e->target[t].spare && e->target[t].class_ == class_ ? e->target[t].n : 0;
+        }
+        for (size_t i = 0; i < c->cluster.n_nodes; i++) {
+            const struct node *n = c->cluster.nodes[i];
+
+            there += spares_on(n, class_);
+            for (size_t s = 0; s < n->n_slots; s++)
+                if (n->slots[s].spare && n->slots[s].job)
+                    world_broken(k->w, "slot %d of %s is a spare, and j%" PRIu64 " has it", n->slots[s].slot, n->name,
+                                 n->slots[s].job);
+        }
+        if (there > wanted + claimed)
+            world_broken(k->w, "%d devices of class %s are kept as spares, and %d are wanted", there,
+                         c->cluster.classes.name[class_], wanted);
+        if (claimed > 0)
+            world_note(k->w, "%d spares are claimed", claimed);
+    }
+}
+
 /* A rank that is not over has its device. What is over was forgotten by a server that has just started, until the node
  * has registered. */
 static void check_places(struct check *k, const struct core *c, const struct entry *e)
@@ -272,6 +301,8 @@ void check_turn(struct check *k, struct core *c)
         check_runs_turn(k->runs, c);
     if (k->turns % (c->cluster.n_nodes / SMALL_CLUSTER + 1) == 0)
         check_slots(k, c);
+    if (c->cfg.spares.n > 0)
+        check_spares(k, c);
 }
 
 void check_end(struct check *k, struct core *c)

@@ -321,7 +321,7 @@ void cluster_run(const struct cluster_wish *wish, const struct faults_list *faul
 
     world_trace(s.w, wish->trace);
     s.machines = machines_new(s.w, s.n, wish->slots, poke, &s);
-    s.server = sim_server_new(s.w, wish->servers, users_limit(&users), after_turn, &s);
+    s.server = sim_server_new(s.w, wish->servers, users_limit(&users), wish->spares, after_turn, &s);
     s.wire = wire_new(s.w, s.n, sim_server_take, s.server);
     s.agents = agents_new(s.w, s.machines, s.wire, s.n, wish->slots);
     s.users = users_new(s.w, s.wire, machines_book(s.machines), &users);

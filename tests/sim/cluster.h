@@ -20,6 +20,7 @@ struct cluster_wish {
     int agents, slots, jobs;
     int servers;        /* 1, or 2 of which one leads */
     bool arrays;        /* some jobs are arrays */
+    int spares;         /* that are kept */
     int hostile;        /* actors: agents and users by turns */
     int64_t over_us;    /* jobs are submitted and faults happen for so long */
     uint64_t steps_max; /* events of the simulation; 0: no limit */

@@ -32,6 +32,7 @@ static void usage(FILE *to)
           "  --slots N      devices of each (4)\n"
           "  --jobs N       that are submitted (60)\n"
           "  --servers N    1 or 2 (by the seed)\n"
+          "  --spares N     devices of the first class that are kept for runs that lose one (0)\n"
           "  --hostile N    agents and users who lie and storm (4)\n"
           "  --over SECONDS in which they are submitted and faults happen, simulated (300)\n"
           "  --steps N      end after so many events, all well or not\n"
@@ -61,25 +62,16 @@ static int parse(int argc, char **argv, struct options *o)
         SHRINK,
         HOSTILE,
         SERVERS,
+        SPARES,
         HELP
     };
-    static const struct option known[] = {{"seed", 1, NULL, SEED},
-                                          {"seeds", 1, NULL, SEEDS},
-                                          {"for", 1, NULL, FOR},
-                                          {"agents", 1, NULL, AGENTS},
-                                          {"slots", 1, NULL, SLOTS},
-                                          {"jobs", 1, NULL, JOBS},
-                                          {"over", 1, NULL, OVER},
-                                          {"steps", 1, NULL, STEPS},
-                                          {"faults", 1, NULL, FAULTS},
-                                          {"n-faults", 1, NULL, N_FAULTS},
-                                          {"fault-file", 1, NULL, FILE_},
-                                          {"trace", 0, NULL, TRACE},
-                                          {"shrink", 0, NULL, SHRINK},
-                                          {"hostile", 1, NULL, HOSTILE},
-                                          {"servers", 1, NULL, SERVERS},
-                                          {"help", 0, NULL, HELP},
-                                          {NULL, 0, NULL, 0}};
+    static const struct option known[] = {
+        {"seed", 1, NULL, SEED},         {"seeds", 1, NULL, SEEDS},      {"for", 1, NULL, FOR},
+        {"agents", 1, NULL, AGENTS},     {"slots", 1, NULL, SLOTS},      {"jobs", 1, NULL, JOBS},
+        {"over", 1, NULL, OVER},         {"steps", 1, NULL, STEPS},      {"faults", 1, NULL, FAULTS},
+        {"n-faults", 1, NULL, N_FAULTS}, {"fault-file", 1, NULL, FILE_}, {"trace", 0, NULL, TRACE},
+        {"shrink", 0, NULL, SHRINK},     {"hostile", 1, NULL, HOSTILE},  {"servers", 1, NULL, SERVERS},
+        {"spares", 1, NULL, SPARES},     {"help", 0, NULL, HELP},        {NULL, 0, NULL, 0}};
     int c;
 
     while ((c = getopt_long(argc, argv, "", known, NULL)) > 0) {
@@ -127,6 +119,9 @@ static int parse(int argc, char **argv, struct options *o)
             break;
         case SERVERS:
             o->servers = (int)v;
+            break;
+        case SPARES:
+            o->wish.spares = (int)v;
             break;
         case SHRINK:
             o->shrink = true;
@@ -176,9 +171,9 @@ static void explain(const struct options *o, const struct cluster_wish *wish, st
         faults_print(faults, STDOUT_FILENO);
     }
     printf("  again: sim --seed %" PRIu64
-           " --agents %d --slots %d --jobs %d --servers %d --hostile %d --over %.0f --faults %s --n-faults %zu "
-           "--trace\n",
-           o->wish.seed, o->wish.agents, o->wish.slots, o->wish.jobs, wish->servers, o->wish.hostile,
+           " --agents %d --slots %d --jobs %d --servers %d --spares %d --hostile %d --over %.0f --faults %s "
+           "--n-faults %zu --trace\n",
+           o->wish.seed, o->wish.agents, o->wish.slots, o->wish.jobs, wish->servers, wish->spares, o->wish.hostile,
            (double)o->wish.over_us / 1e6, o->faults, o->n_faults);
 }
 

@@ -47,7 +47,7 @@ struct sim_server {
     bool break_next;                            /* connection, after a commit */
     int64_t store_back_us, store_full_until_us; /* simulated */
     uint64_t turns, epoch;                      /* the latter: of whoever led last */
-    int lives, n, jobs;
+    int lives, n, jobs, spares;
     struct one v[SIM_SERVERS_MAX];
 };
 
@@ -237,6 +237,8 @@ static bool lead(struct one *o)
                                       .starve_us = 600 * SECOND,
                                       .las_us = 3600 * SECOND};
     cfg.slow = (struct slow_rules){.ratio = 1.25, .after_us = 30 * SECOND, .retry_us = 3600 * SECOND};
+    if (s->spares > 0)
+        cfg.spares = (struct spares){.of = {{.class_ = "fast", .n = s->spares}}, .n = 1};
     o->stats = stats_new();
     o->connection = store_memory_connect(s->memory, &o->backend);
     if (!o->stats || !o->connection)
@@ -288,14 +290,14 @@ static void begin(void *arg)
 
 /* --- all of them ---------------------------------------------------------------------------------------- */
 
-struct sim_server *sim_server_new(struct world *w, int n, int jobs, void (*after_turn)(void *arg, struct core *c),
-                                  void *arg)
+struct sim_server *sim_server_new(struct world *w, int n, int jobs, int spares,
+                                  void (*after_turn)(void *arg, struct core *c), void *arg)
 {
     struct sim_server *s = calloc(1, sizeof(*s));
 
     if (!s)
         abort();
-    *s = (struct sim_server){.w = w, .n = n, .jobs = jobs, .after_turn = after_turn, .arg = arg};
+    *s = (struct sim_server){.w = w, .n = n, .jobs = jobs, .spares = spares, .after_turn = after_turn, .arg = arg};
     s->clock = (struct clock){.mono_us = mono_us, .wall_us = wall_us, .arg = s};
     s->memory = store_memory_new(&s->clock);
     s->disk = spool_memory_new(&s->spool);

@@ -19,10 +19,10 @@
 struct core;
 struct sim_server; /* all of them, with the store */
 
-/* n: 1 or 2. jobs: that a user may have at once. after_turn is called with a turn done and durable, of the one that
- * leads. */
-struct sim_server *sim_server_new(struct world *w, int n, int jobs, void (*after_turn)(void *arg, struct core *c),
-                                  void *arg);
+/* n: 1 or 2. jobs: that a user may have at once. spares: of the class "fast". after_turn is called with a turn done and
+ * durable, of the one that leads. */
+struct sim_server *sim_server_new(struct world *w, int n, int jobs, int spares,
+                                  void (*after_turn)(void *arg, struct core *c), void *arg);
 void sim_server_free(struct sim_server *s);
 
 void sim_server_start(struct sim_server *s); /* all that do not run */

@@ -126,6 +126,11 @@ static void hurry(struct world *w)
 {
     w->jobs[0].changed_us = NOW - 119 * S;
 }
+static void hasten(struct world *w)
+{
+    hurry(w);
+    w->jobs[0].hasty = true;
+}
 static void nearly_done(struct world *w)
 {
     w->jobs[0].remaining_us = 8 * S;
@@ -212,6 +217,7 @@ static void a_slow_device_is_replaced_where_that_is_worth_a_restart(void **state
         {"its work was laid by that speed", known_and_laid, true},
         {"a tenth slower", hardly, false},
         {"given devices two minutes ago", hurry, false},
+        {"likewise, and it may leave slow ones before its hold is over", hasten, true},
         {"eight seconds of work left, four if it moved", nearly_done, false},
         {"a restart of 1000 s", costly, false},
         {"restarted all the time", often, false},

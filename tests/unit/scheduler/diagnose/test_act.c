@@ -44,7 +44,8 @@ static void each_class_has_its_first_action_and_its_blame(void **state)
         {ACT_USER, ACT_ELSEWHERE, 0},    {ACT_CRASH, ACT_IN_PLACE, 10},    {ACT_STOPPED, ACT_IN_PLACE, 2},
         {ACT_LOST, ACT_ELSEWHERE, 30},   {ACT_DEVICE, ACT_ELSEWHERE, 30},  {ACT_NOT_ENTERED, ACT_IN_PLACE, 10},
         {ACT_DISORDER, ACT_IN_PLACE, 0}, {ACT_IN_CALL, ACT_ELSEWHERE, 60}, {ACT_PHASE, ACT_IN_PLACE, 2},
-        {ACT_NUMERIC, ACT_ROLL_BACK, 0}, {ACT_REPLICA, ACT_ROLL_BACK, 60},
+        {ACT_NUMERIC, ACT_ROLL_BACK, 0}, {ACT_REPLICA, ACT_ROLL_BACK, 60}, {ACT_SLOW, ACT_MOVE, 30},
+        {ACT_SLOW_LINK, ACT_MOVE, 30},
     };
 
     (void)state;
@@ -57,6 +58,35 @@ static void each_class_has_its_first_action_and_its_blame(void **state)
         assert_int_equal(act_blame(row[i].class_), row[i].blame);
         assert_string_equal(l.got.why, "");
     }
+}
+
+static void runs_that_nodes_devices_and_links_ended_may_have_spares(void **state)
+{
+    (void)state;
+    for (enum act_class class_ = 0; class_ < ACT_CLASSES; class_++)
+        assert_int_equal(act_takes_spare(class_), class_ == ACT_LOST || class_ == ACT_DEVICE || class_ == ACT_IN_CALL);
+}
+
+static void a_run_on_slow_devices_moves_at_once_a_few_times_a_day(void **state)
+{
+    struct act_history h = {.incident = 7};
+    int64_t now = START;
+
+    (void)state;
+    assert_int_equal(act_slow(ACT_CRASH, &h, now, &h), ACT_NOTHING); /* no class of this kind */
+    for (int day = 0; day < 3; day++) {
+        for (int i = 0; i < 4; i++, now += MINUTE) {
+            assert_int_equal(act_slow(ACT_SLOW, &h, now, NULL), ACT_MOVE); /* asking takes nothing */
+            assert_int_equal(act_slow(ACT_SLOW, &h, now, &h), ACT_MOVE);
+        }
+        assert_int_equal(act_slow(ACT_SLOW, &h, now, &h), ACT_NOTHING);
+        assert_int_equal(h.moves, 4);
+        assert_int_equal(act_slow(ACT_SLOW_LINK, &h, now, &h), ACT_NOTHING);
+        now += 24 * 60 * MINUTE;
+    }
+    assert_int_equal(h.incident, 7);
+    now -= 3 * 24 * 60 * MINUTE; /* the clock was set back */
+    assert_int_equal(act_slow(ACT_SLOW, &h, now, &h), ACT_MOVE);
 }
 
 static void the_spec_bounds_restarts_of_its_own_faults_and_of_others_apart(void **state)
@@ -287,6 +317,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_class_has_its_first_action_and_its_blame),
+        cmocka_unit_test(runs_that_nodes_devices_and_links_ended_may_have_spares),
+        cmocka_unit_test(a_run_on_slow_devices_moves_at_once_a_few_times_a_day),
         cmocka_unit_test(the_spec_bounds_restarts_of_its_own_faults_and_of_others_apart),
         cmocka_unit_test(an_incident_is_acted_upon_once),
         cmocka_unit_test(waits_double_up_to_five_minutes_and_begin_anew_after_a_healthy_attempt),
