@@ -9,7 +9,10 @@
 #include "base/try.h"
 #include "worker/engine/recover/sources.h"
 
-#define CANDIDATES_MAX 16 /* damaged checkpoints passed over before giving up */
+#define LOAD_LEAST_US INT64_C(60000000)
+#define LOAD_BYTES_S (16u << 20) /* that each rank gets at least */
+#define STATE_COPIES UINT64_C(3) /* weights and two moments */
+#define CANDIDATES_MAX 16        /* damaged checkpoints passed over before giving up */
 
 /* Where state may be: on disk, as a snapshot in the nodes' memories, in the files that training computes in. */
 enum { FROM_DISK, FROM_MEMORY, FROM_HANDOFF, FROM_PLACES };
@@ -443,12 +446,18 @@ static int fill(const struct rank *rank, struct shard *shard, struct merr *err)
     return r;
 }
 
+int64_t resume_allowed_us(uint64_t bytes)
+{
+    return LOAD_LEAST_US + (int64_t)(bytes / LOAD_BYTES_S) * 1000000;
+}
+
 int resume_state(const struct rank *rank, struct shard *shard, struct handover *handover, struct merr *err)
 {
     const char *from = rank->spec->train.init.from;
     int resumed;
 
     flight_phase_set(rank->flight, FLIGHT_LOAD, 0);
+    flight_allow(rank->flight, resume_allowed_us(STATE_COPIES * rank->params.weight_n * sizeof(float)));
     resumed = resume(rank, shard, handover, err);
     if (resumed < 0)
         return resumed;
