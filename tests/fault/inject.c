@@ -15,9 +15,9 @@
 #include "worker/engine/data/data.h"
 #include "worker/engine/optim/optim.h"
 
-enum { NONE, SKIP, SWAP, SIZE, SPIN, LOCK, DATA, LINK, NUMBER, JUMP, FLIP, KINDS };
+enum { NONE, SKIP, SWAP, SIZE, SPIN, LOCK, DATA, LINK, NUMBER, JUMP, FLIP, ASSERT, KINDS };
 static const char *const kinds[KINDS] = {"",     "skip", "swap", "size", "spin", "lock",
-                                         "data", "link", "nan",  "jump", "flip"};
+                                         "data", "link", "nan",  "jump", "flip", "assert"};
 
 /* The function as it is, and what is called in its place. */
 #define WRAPPED(type, name, ...)                                                                                       \
@@ -143,6 +143,13 @@ WRAPPED(struct comm_request *, message_send, struct message_channel *c, int to, 
     lost.step += 1000000;
     lost.length = 0;
     return message_recv(c, to, &lost, nothing);
+}
+
+WRAPPED(unsigned, ucp_worker_progress, void *worker)
+{
+    if (fault == ASSERT)
+        abort();
+    return __real_ucp_worker_progress(worker);
 }
 
 WRAPPED(int, data_train, const struct data *d, uint64_t step, int first, int count, int32_t *tokens, int32_t *targets,

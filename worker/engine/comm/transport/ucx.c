@@ -5,11 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <ucp/api/ucp.h>
 #include <ucs/config/global_opts.h>
 #include <ucs/debug/debug.h>
 
+#include "api/protocol/exit.h"
 #include "base/clock.h"
 
 #define AM_ID 7
@@ -62,6 +64,44 @@ static void quieten(void)
         ucs_debug_disable_signal(sig[i]);
     if (!getenv("UCX_LOG_LEVEL"))
         (void)ucs_global_opts_set_value("LOG_LEVEL", "fatal");
+}
+
+/* An assertion of libucx may end the process where a peer is gone in the middle of a long message (1.13 holds a request
+ * done twice). That is no failure of this rank's own: it ends as one that has lost a peer. */
+static struct flight *progress_flight;             /* for the handler: set before it is installed */
+static __thread volatile sig_atomic_t in_progress; /* this thread is in libucx */
+
+static void on_abort(int number)
+{
+    static const char text[] = "muster-train: libucx has ended this rank, most likely since a peer is gone\n";
+
+    if (in_progress) {
+        (void)!write(STDERR_FILENO, text, sizeof(text) - 1);
+        flight_cause_set(progress_flight, EXIT_CAUSE_ABORTED);
+        _exit(exit_status(EXIT_CAUSE_ABORTED));
+    }
+    (void)signal(number, SIG_DFL); /* abort() goes on with that */
+}
+
+/* Of the rank's first world: what others have is their own affair. */
+static void catch_abort(struct flight *flight)
+{
+    struct sigaction sa = {.sa_handler = on_abort};
+
+    if (progress_flight || !flight)
+        return;
+    progress_flight = flight;
+    (void)sigaction(SIGABRT, &sa, NULL);
+}
+
+static unsigned progress(const struct ucx *u)
+{
+    unsigned n;
+
+    in_progress = 1;
+    n = ucp_worker_progress(u->worker);
+    in_progress = 0;
+    return n;
 }
 
 static int code_of(ucs_status_t s)
@@ -185,7 +225,7 @@ static bool ucx_progress(void *self)
     struct ucx *u = self;
 
     u->moved = false;
-    for (int i = 0; i < PROGRESS_MAX && ucp_worker_progress(u->worker); i++)
+    for (int i = 0; i < PROGRESS_MAX && progress(u); i++)
         ;
     return u->moved;
 }
@@ -229,7 +269,7 @@ static void links_close(struct ucx *u, bool force, int64_t deadline_us)
     }
     while (closing && pending && clock_mono_us() < deadline_us) {
         pending = false;
-        (void)ucp_worker_progress(u->worker);
+        (void)progress(u);
         for (int i = 0; i < size; i++) {
             bool open =
                 closing[i] && !UCS_PTR_IS_ERR(closing[i]) && ucp_request_check_status(closing[i]) == UCS_INPROGRESS;
@@ -253,7 +293,7 @@ static void ucx_abandon(void *self)
     if (!u->worker || u->abandoned)
         return;
     while (failure_of(u)->code == -EPROTO && busy && clock_mono_us() < until) {
-        busy = ucp_worker_progress(u->worker) != 0;
+        busy = progress(u) != 0;
         for (int i = 0; i < u->base.host->meet.size; i++)
             busy |= u->link[i].in_flight > 0;
     }
@@ -333,6 +373,7 @@ static int ucx_open(const struct transport_host *host, const struct transport_cf
     for (int i = 0; i < host->meet.size; i++)
         u->link[i].peer = &host->wait->peer[i];
     quieten();
+    catch_abort(host->meet.flight);
     r = context_open(u, err);
     if (r == 0)
         r = publish(u, err);
