@@ -87,6 +87,12 @@ bench: bench-python
 bench-python:
 	@$(PYTHON) tests/bench/python_package.py $(BENCH_FLAGS)
 
+# What a change of devices costs a program with PyTorch.
+.PHONY: bench-elastic-program
+bench: bench-elastic-program
+bench-elastic-program: all
+	@MUSTER_BUILD=$(BUILD) $(PYTHON) tests/bench/elastic_program.py
+
 # Which faults are told as what. It takes hours; BENCH_FLAGS=--quick minutes.
 .PHONY: bench-confusion
 bench-confusion: all test-programs

@@ -15,9 +15,8 @@ install: all  ## install programs, man page, completion, units, docs (DESTDIR=, 
 	install -m 755 $(PROGRAM_LIBS) $(DESTDIR)$(PREFIX)/lib/muster/
 	ln -sf libmuster.so.1 $(DESTDIR)$(PREFIX)/lib/muster/libmuster.so
 	install -m 644 api/program/muster.h api/state/muster_state.h $(DESTDIR)$(PREFIX)/include/
-	install -d $(DESTDIR)$(PREFIX)/lib/muster/python/muster/torch
-	for f in $(patsubst $(PROGRAM_LIB)/python/%,%,$(PROGRAM_PYTHON)); do \
-		install -m 644 $(PROGRAM_LIB)/python/$$f $(DESTDIR)$(PREFIX)/lib/muster/python/$$f || exit 1; done
+	install -d $(DESTDIR)$(PREFIX)/lib/muster/python/muster
+	install -m 644 $(PROGRAM_PYTHON) $(DESTDIR)$(PREFIX)/lib/muster/python/muster/
 	$(PYTHON) -m compileall -q --invalidation-mode checked-hash $(if $(DESTDIR),-s $(DESTDIR) -p /) \
 		$(DESTDIR)$(PREFIX)/lib/muster/python/muster
 	$(BUILD)/bin/muster help --man > $(DESTDIR)$(PREFIX)/share/man/man1/muster.1

@@ -45,7 +45,7 @@ $(PROGRAM_LIB)/libmuster.so: $(PROGRAM_LIB)/libmuster.so.1
 	@ln -sf libmuster.so.1 $@
 
 # The Python package of the same contract: files that are copied, so a cluster that runs from the build has them.
-python_src := $(filter %.py %.typed,$(wildcard api/python/muster/* api/python/muster/*/*))
+python_src := $(filter %.py %.typed,$(wildcard api/python/muster/*))
 PROGRAM_PYTHON := $(patsubst api/python/%,$(PROGRAM_LIB)/python/%,$(python_src))
 
 all: $(PROGRAM_PYTHON)

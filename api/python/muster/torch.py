@@ -15,7 +15,10 @@ docs/programs.md tells what is kept, and when it is copied.
 from __future__ import annotations
 
 from ._checkpointer import Checkpointer, Loaded, Save
+from ._elastic import Agreed, agree, elastic, should_stop
 from ._objects import register
+from ._sampler import ElasticSampler
 from ._state import Corrupt, DiskFull, MusterError, NotFound, Superseded
 
-__all__ = ["Checkpointer", "Corrupt", "DiskFull", "Loaded", "MusterError", "NotFound", "Save", "Superseded", "register"]
+__all__ = ["Agreed", "Checkpointer", "Corrupt", "DiskFull", "ElasticSampler", "Loaded", "MusterError", "NotFound",
+           "Save", "Superseded", "agree", "elastic", "register", "should_stop"]

@@ -1,0 +1,121 @@
+"""muster.torch: samplers and a loop that goes on with any number of ranks (docs/programs.md)."""
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.cluster import ROOT, Cluster, wait_for
+from tests.id_logs import check_epochs, history, steps_of
+
+sys.path.insert(0, f"{ROOT}/api/python")
+from muster._sampler import ElasticSampler, order_index  # noqa: E402  pylint: disable=wrong-import-position
+
+PYTHON = "/usr/bin/python3"
+TORCH = subprocess.run([PYTHON, "-c", "import torch.distributed"], capture_output=True, check=False).returncode == 0
+needs_torch = pytest.mark.skipif(not TORCH, reason="Debian's PyTorch (python3-torch) is not here")
+SAMPLES, BATCH = 500, 8
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 16, 17, 1000])
+def test_each_epoch_is_another_order_of_all_samples(n):
+    orders = [[order_index(7, epoch * n + i, n) for i in range(n)] for epoch in range(3)]
+    assert all(sorted(order) == list(range(n)) for order in orders)
+    if n > 16:
+        assert len({tuple(order) for order in [*orders, sorted(orders[0])]}) == 4
+        assert orders[0] != [order_index(8, i, n) for i in range(n)]
+
+
+def one_history(draw):
+    """A run of steps with rescales, and kills that go back to the newest commit: the ids of its committed steps."""
+    n, batch, taken, world = draw.randint(1, 60), draw.randint(1, 20), [], draw.randint(1, 8)
+    committed, steps = None, 0
+    ranks = [ElasticSampler(n, batch, 3, rank=r, world=world) for r in range(world)]
+    rescales = kills = 0
+    while steps < 3 * -(-n // batch):
+        event = draw.random()
+        if event < 0.15 or committed is None:
+            committed = (ranks[0].state_dict(), steps)
+        if event < 0.05 or event > 0.9:  # an order to scale, after the commit; or a kill
+            rescales, kills = rescales + (event < 0.05), kills + (event > 0.9)
+            world = draw.randint(1, 8)
+            ranks = [ElasticSampler(n, batch, 3, rank=r, world=world) for r in range(world)]
+            for sampler in ranks:
+                sampler.load_state_dict(committed[0])
+            steps = committed[1]
+            del taken[steps:]
+            continue
+        parts = [sampler.part() if sampler.weight() > 0 else [] for sampler in ranks]
+        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+        assert abs(sum(sampler.weight() for sampler in ranks) - world) < 1e-9
+        assert all(next(iter(sampler)) == sampler.part() for sampler in ranks), "what is fetched ahead moves nothing"
+        taken.append([i for part in parts for i in part])
+        for sampler in ranks:
+            sampler.advance()
+        steps += 1
+    check_epochs(taken, n, batch)
+    return rescales, kills
+
+
+def test_every_sample_comes_once_an_epoch_along_200_histories_of_rescales_and_kills():
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    draw = random.Random(seed)
+    told = [one_history(draw) for _ in range(200)]
+    assert sum(r for r, _ in told) > 20 and sum(k for _, k in told) > 20
+
+
+def test_a_cursor_of_other_samples_is_refused():
+    with pytest.raises(ValueError, match="the cursor is of 10 samples with seed 0, not of 11"):
+        ElasticSampler(11, 2, rank=0, world=1).load_state_dict(ElasticSampler(10, 2, rank=0, world=1).state_dict())
+    with pytest.raises(ValueError, match="not within an epoch"):
+        ElasticSampler(4, 2, rank=0, world=1).load_state_dict({"n": 4, "seed": 0, "epoch": 0, "position": 4})
+    with pytest.raises(ValueError, match="a rank of the world"):
+        ElasticSampler(4, 2, rank=2, world=2)
+
+
+def submit(cluster, folder, steps, devices, **command):
+    """The example, in a folder that holds nothing else."""
+    folder.mkdir()
+    shutil.copy(f"{ROOT}/examples/elastic.py", folder)
+    (folder / "ids").mkdir()
+    return cluster.submit({"name": "elastic", "devices": {"min": devices, "max": devices}, "command": {
+        "argv": [PYTHON, "elastic.py", str(steps)], "workdir": str(folder), "elastic": True,
+        "env": {"IDS": str(folder / "ids")}, **command}})["id"]
+
+
+def wait_steps(folder, attempt, more=5):
+    wait_for(f"steps of attempt {attempt}", lambda: len(steps_of(folder / "ids").get(attempt, {})) >= more)
+
+
+@needs_torch
+def test_a_ddp_program_is_rescaled_and_killed_and_takes_each_sample_once_an_epoch(tmp_path):
+    steps = 1000
+    with Cluster(str(tmp_path / "cluster"), slots=1, server_args=["--hold", "0", "--round", "1"]) as cluster:
+        cluster.start_agent("n2", "cpu:1")
+        cluster.wait_nodes(["n1", "n2"])
+        folder = tmp_path / "my"
+        job = submit(cluster, folder, steps, 2)
+        wait_steps(folder, 1)
+        late = cluster.job(job)["assignment"][1]["node"]  # hears of the order when all is over
+        cluster.agents[late].send_signal(signal.SIGSTOP)
+        cluster.muster("scale", job, "1", check=True)
+        wait_for("its result", lambda: os.path.exists(f"{cluster.agent_state(late)}/runs/{job}-g1/rank-00001.result"))
+        cluster.agents[late].send_signal(signal.SIGCONT)
+        wait_steps(folder, 2)
+        last = [(folder / "ids" / f"g1-r{rank}").read_text(encoding="ascii").splitlines()[-1].split()[0]
+                for rank in range(2)]
+        assert last[0] == last[1], "both ranks stop at one step"
+        os.kill(cluster.rank_pids(job)[0], signal.SIGKILL)
+        wait_steps(folder, 3)
+        cluster.muster("scale", job, "2", check=True)
+        wait_steps(folder, 4)
+        (folder / "ids" / "go").touch()
+        ended = cluster.wait(job, "succeeded")
+        assert ended["generation"] == 4 and ended["restarts"]["system"] == 1
+        assert ended["progress"]["step"] == steps
+    check_epochs(history(folder / "ids", steps), SAMPLES, BATCH)
+    assert not cluster.leftovers()
