@@ -71,22 +71,22 @@ class SpecTrainModel2(TypedDict, total=False):
 
 
 SpecTrainInit = TypedDict('SpecTrainInit', {
-    'seed': 'int',
+    'seed': 'Union[int, str]',
     'from': 'str',
 }, total=False)
 
 
 class SpecTrainData(TypedDict, total=False):
     path: str
-    format: Literal['text', 'jsonl', 'tokens']
-    separator: Literal['none', 'blank', 'percent']
-    tokenizer: Literal['bytes', 'gpt2', 'file']
+    format: Union[Literal['text', 'jsonl', 'tokens'], str]
+    separator: Union[Literal['none', 'blank', 'percent'], str]
+    tokenizer: Union[Literal['bytes', 'gpt2', 'file'], str]
     tokenizer_path: str
-    samples: Literal['stream', 'documents']
-    overlong: Literal['fail', 'cut', 'drop']
+    samples: Union[Literal['stream', 'documents'], str]
+    overlong: Union[Literal['fail', 'cut', 'drop'], str]
     index: str
-    order: Literal['shuffle', 'sequential']
-    holdout: float
+    order: Union[Literal['shuffle', 'sequential'], str]
+    holdout: Union[float, str]
 
 
 class SpecTrainBatch(TypedDict, total=False):
@@ -97,15 +97,15 @@ class SpecTrainBatch(TypedDict, total=False):
 
 
 class SpecTrainOptimizer(TypedDict, total=False):
-    name: Literal['adamw']
-    lr: float
-    betas: List[float]
-    eps: float
-    weight_decay: float
-    clip: float
-    schedule: Literal['cosine', 'linear', 'constant']
-    warmup: int
-    min_lr_ratio: float
+    name: Union[Literal['adamw'], str]
+    lr: Union[float, str]
+    betas: Union[List[float], str]
+    eps: Union[float, str]
+    weight_decay: Union[float, str]
+    clip: Union[float, str]
+    schedule: Union[Literal['cosine', 'linear', 'constant'], str]
+    warmup: Union[int, str]
+    min_lr_ratio: Union[float, str]
 
 
 class SpecTrainEval(TypedDict, total=False):
@@ -119,6 +119,9 @@ class SpecCommand2(TypedDict, total=False):
     workdir: str
     grace_s: int
     ranks: int
+    launcher: Literal['none', 'torchrun']
+    elastic: bool
+    stop_s: int
 
 
 class SpecCommand2EnvValue2(TypedDict, total=False):

@@ -406,7 +406,7 @@ NodeSlotsItem = TypedDict('NodeSlotsItem', {
     'kind': 'str',
     'trains': 'bool',
     'class': 'str',
-    'state': "Literal['free', 'busy', 'quarantined', 'unknown', 'lost']",
+    'state': "Literal['free', 'busy', 'spare', 'quarantined', 'unknown', 'lost']",
     'job': 'Union[str, None]',
     'rank': 'Union[int, None]',
     'slow': 'NodeSlotsItemSlow',
@@ -510,6 +510,7 @@ ExplainCausesItemClassesItem = TypedDict('ExplainCausesItemClassesItem', {
     'total': 'int',
     'free': 'int',
     'drained': 'int',
+    'spare': 'int',
 }, total=False)
 
 
