@@ -30,7 +30,7 @@ static void *serve(void *arg)
 {
     struct files *f = arg;
 
-    thread_begin("files", THREAD_PATIENT);
+    thread_begin("files", 0); /* reports wait for it, for half a second */
     for (;;) {
         struct call *list = queue_take(&f->queue, CALLS_MAX, INT64_MAX);
 

@@ -29,14 +29,14 @@ def processor_ns(pid):
     return used
 
 
-def test_threads_for_readers_and_logs_leave_the_processor_to_what_is_decided(tmp_path):
+def test_threads_that_read_and_parse_for_others_leave_the_processor_to_what_is_decided(tmp_path):
     with Cluster(str(tmp_path), slots=0) as cluster:
         nice = {}
         for task in os.listdir(f"/proc/{cluster.server.pid}/task"):
             with open(f"/proc/{cluster.server.pid}/task/{task}/stat", encoding="ascii") as stat:
                 name, rest = stat.read().split("(")[1].rsplit(")", 1)
                 nice.setdefault(name, int(rest.split()[16]))
-    assert nice["reads"] == nice["files"] == nice["core"] + 10 and nice["core"] == nice["MHD-worker"], nice
+    assert nice["reads"] == nice["core"] + 10 and nice["core"] == nice["files"] == nice["MHD-worker"], nice
 
 
 def test_a_flood_of_logs_takes_little_time_of_the_threads_that_serve_everybody(tmp_path):
