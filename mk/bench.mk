@@ -103,3 +103,8 @@ bench-confusion: all test-programs
 bench: bench-attackers
 bench-attackers: all
 	@MUSTER_BUILD=$(BUILD) $(PYTHON) tests/bench/attackers.py $(BENCH_FLAGS)
+
+# What checkpoints of PyTorch programs cost; needs PyTorch and an idle machine.
+.PHONY: bench-torch-checkpoint
+bench-torch-checkpoint: all  ## muster.torch.Checkpointer beside torch.save (BENCH_FLAGS=--adopt, --quick)
+	@MUSTER_LIB=$(abspath $(PROGRAM_LIB)) $(PYTHON) tests/bench/torch_checkpoint.py --dir $(abspath $(BUILD)) $(BENCH_FLAGS)
