@@ -8,11 +8,12 @@ import sys
 
 import pytest
 
-from tests.cluster import ROOT, Cluster, wait_for
+from tests.cluster import BIN, ROOT, Cluster, wait_for
 from tests.id_logs import check_epochs, history, steps_of
 
 sys.path.insert(0, f"{ROOT}/api/python")
-from muster._sampler import ElasticSampler, order_index  # noqa: E402  pylint: disable=wrong-import-position
+from muster._sampler import (ElasticSampler, LengthBatchSampler,  # noqa: E402  pylint: disable=wrong-import-position
+                             order_index)
 
 PYTHON = "/usr/bin/python3"
 TORCH = subprocess.run([PYTHON, "-c", "import torch.distributed"], capture_output=True, check=False).returncode == 0
@@ -75,6 +76,40 @@ def test_a_cursor_of_other_samples_is_refused():
         ElasticSampler(4, 2, rank=0, world=1).load_state_dict({"n": 4, "seed": 0, "epoch": 0, "position": 4})
     with pytest.raises(ValueError, match="a rank of the world"):
         ElasticSampler(4, 2, rank=2, world=2)
+
+
+@pytest.mark.parametrize("policy", LengthBatchSampler.POLICIES)
+def test_sequences_come_once_an_epoch_in_micro_batches_that_hold_them(monkeypatch, policy):
+    monkeypatch.setenv("MUSTER_LIB", f"{os.path.dirname(BIN)}/lib/muster")
+    draw = random.Random(1)
+    lengths, capacity = [draw.randint(1, 100) for _ in range(45)], 128
+    state, seen = None, []
+    for world in (3, 1, 8, 2, 5):  # 8 ranks have an empty share at the last step of 5
+        ranks = [LengthBatchSampler(lengths, 10, capacity, policy, rank=r, world=world) for r in range(world)]
+        for sampler in ranks:
+            if state:
+                sampler.load_state_dict(state)
+        weights = [sum(sampler.weights()) for sampler in ranks]
+        assert abs(sum(weights) - world) < 1e-9
+        for sampler, weight in zip(ranks, weights):
+            if weight > 0:
+                seen += sampler.part()
+                assert all(sum(lengths[i] for i in micro) <= capacity for micro in sampler.micro_batches())
+            assert len(sampler.weights()) == len(sampler.micro_batches()) > 0
+            assert next(iter(sampler)) == sampler.micro_batches()[0]
+            sampler.advance()
+        state = ranks[0].state_dict()
+    assert sorted(seen) == list(range(45)) and (state["epoch"], state["position"]) == (1, 0)
+
+
+def test_sequences_that_are_too_long_are_refused_cut_or_dropped(monkeypatch):
+    monkeypatch.setenv("MUSTER_LIB", f"{os.path.dirname(BIN)}/lib/muster")
+    with pytest.raises(ValueError, match="sequence 1 has 9 tokens, more than the capacity 8"):
+        LengthBatchSampler([3, 9, 4], 3, 8, rank=0, world=1)
+    assert sorted(LengthBatchSampler([3, 9, 4], 3, 8, overlong="cut", rank=0, world=1).part()) == [0, 1, 2]
+    assert sorted(LengthBatchSampler([3, 9, 4], 3, 8, overlong="drop", rank=0, world=1).part()) == [0, 2]
+    with pytest.raises(ValueError, match="chunks need an attention"):
+        LengthBatchSampler([3], 1, 8, "chunk", rank=0, world=1)
 
 
 def submit(cluster, folder, steps, devices, **command):

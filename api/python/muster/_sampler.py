@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Iterator, List, Mapping, Optional
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 MASK = (1 << 64) - 1
 ROUNDS = 4
@@ -93,3 +93,65 @@ class ElasticSampler:
         if not 0 <= state["position"] < self.n or state["epoch"] < 0:
             raise ValueError("the cursor is not within an epoch")
         self.epoch, self.position = int(state["epoch"]), int(state["position"])
+
+
+class LengthBatchSampler(ElasticSampler):
+    """As ElasticSampler, for sequences of different lengths: those of a step are laid out over ranks and micro-batches
+    by Muster's planner (docs/sequence.md), by what they cost: lin_s S + quad_s S^2 seconds for S tokens. A micro-batch
+    holds at most capacity tokens. overlong, of longer ones: "fail", "cut" (the program cuts them), "drop"."""
+
+    POLICIES = ("pad", "static", "sorted", "pack", "pack-lpt", "round-robin", "skrull", "sweep")
+
+    def __init__(self, lengths: Sequence[int], sequences: int, capacity: int, policy: str = "sweep", seed: int = 0,
+                 overlong: str = "fail", *, lin_s: float = 1e-6, quad_s: float = 1e-10, rank: Optional[int] = None,
+                 world: Optional[int] = None) -> None:
+        if policy not in self.POLICIES:
+            raise ValueError(f"policy '{policy}' is none of {', '.join(self.POLICIES)}"
+                             + ("; chunks need an attention that knows of them" if policy == "chunk" else ""))
+        if overlong not in ("fail", "cut", "drop"):
+            raise ValueError(f"overlong is fail, cut or drop, not '{overlong}'")
+        self.lengths, self.capacity, self.policy, self.cost = lengths, capacity, policy, (lin_s, quad_s)
+        self.kept = [i for i, n in enumerate(lengths) if n <= capacity] if overlong == "drop" else range(len(lengths))
+        longest = max(range(len(lengths)), key=lengths.__getitem__, default=0)
+        if overlong == "fail" and lengths and lengths[longest] > capacity:
+            raise ValueError(f"sequence {longest} has {lengths[longest]} tokens, more than the capacity {capacity}")
+        super().__init__(len(self.kept), sequences, seed, rank=rank, world=world)
+        self._planned: Tuple[int, int, List[List[int]], int] = (-1, -1, [], 0)
+
+    def _tokens(self, sample: int) -> int:
+        return min(self.lengths[sample], self.capacity)
+
+    def _plan(self, position: int) -> Tuple[List[List[int]], int]:
+        """This rank's micro-batches of a step, and the tokens of all ranks'."""
+        if self._planned[:2] != (self.epoch, position):
+            from ._state import plan
+            first = self.epoch * self.n + position
+            step = [self.kept[order_index(self.seed, first + i, self.n)] for i in range(self._size(position))]
+            found = plan([self._tokens(i) for i in step], replicas=self.world, capacity=self.capacity,
+                         policy=self.policy, seed=self.seed, lin_s=self.cost[0], quad_s=self.cost[1])
+            mine = [[step[piece["sequence"]] for piece in micro["pieces"]] for micro in found["plan"][self.rank]]
+            self._planned = (self.epoch, position, [micro for micro in mine if micro] or [step[:1]],
+                             sum(map(self._tokens, step)) if any(mine) else 0)
+        return self._planned[2:]
+
+    def micro_batches(self, position: Optional[int] = None) -> List[List[int]]:
+        """Of this rank, of the step at the cursor, or at a position of its epoch. One whose share is empty has one of
+        one sequence, with weight 0. Ranks may have different numbers of them: synchronise gradients in the last."""
+        return self._plan(self.position if position is None else position)[0]
+
+    def weights(self) -> List[float]:
+        """What the mean loss over the tokens of each of micro_batches() is multiplied with: DDP's mean over ranks is
+        then the mean over the tokens of the step, whatever the number of ranks."""
+        mine, tokens = self._plan(self.position)
+        return [sum(map(self._tokens, micro)) * self.world / tokens if tokens else 0.0 for micro in mine]
+
+    def part(self, position: Optional[int] = None) -> List[int]:
+        return [i for micro in self.micro_batches(position) for i in micro]
+
+    def weight(self, samples: Optional[int] = None) -> float:
+        raise TypeError("micro-batches of sequences have weights()")
+
+    def __iter__(self) -> Iterator[List[int]]:
+        """The micro-batches from the cursor to the end of its epoch."""
+        for at in range(self.position, self.n, self.batch):
+            yield from self.micro_batches(at)

@@ -17,8 +17,8 @@ from __future__ import annotations
 from ._checkpointer import Checkpointer, Loaded, Save
 from ._elastic import Agreed, agree, elastic, should_stop
 from ._objects import register
-from ._sampler import ElasticSampler
+from ._sampler import ElasticSampler, LengthBatchSampler
 from ._state import Corrupt, DiskFull, MusterError, NotFound, Superseded
 
-__all__ = ["Agreed", "Checkpointer", "Corrupt", "DiskFull", "ElasticSampler", "Loaded", "MusterError", "NotFound",
-           "Save", "Superseded", "agree", "elastic", "register", "should_stop"]
+__all__ = ["Agreed", "Checkpointer", "Corrupt", "DiskFull", "ElasticSampler", "LengthBatchSampler", "Loaded",
+           "MusterError", "NotFound", "Save", "Superseded", "agree", "elastic", "register", "should_stop"]
