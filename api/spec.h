@@ -54,7 +54,8 @@ enum exactness { EXACT_RELAXED, EXACT_STRICT };
 enum cp_mode { CP_ZIGZAG, CP_ULYSSES };
 enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_AUTO };
 enum on_fail { ON_FAIL_CONTINUE, ON_FAIL_STOP };
-enum search_method { SEARCH_GRID, SEARCH_RANDOM };
+enum search_method { SEARCH_GRID, SEARCH_RANDOM, SEARCH_ASHA };
+enum search_goal { GOAL_MIN, GOAL_MAX };
 enum launcher { LAUNCH_RANKS, LAUNCH_TORCHRUN };
 enum nonfinite { NONFINITE_FAIL, NONFINITE_SKIP, NONFINITE_ROLL_BACK };
 
@@ -207,6 +208,9 @@ struct job_spec {
         struct {
             enum search_method method;
             uint64_t seed;
+            char *metric; /* NULL: loss */
+            enum search_goal goal;
+            int first_steps, reduction, rungs; /* of asha; first_steps 0: not given */
         } search;
     } array;
 };

@@ -433,6 +433,11 @@ void spec_check_array(struct reading *r)
         faults_add(r->f, "/array", "%s%zu tasks are more than the %d that an array may have",
                    s->array.tasks > SPEC_TASKS_MAX && !s->array.index ? "at least " : "", s->array.tasks,
                    SPEC_TASKS_MAX);
+    if (s->array.search.method == SEARCH_ASHA && s->array.tasks > SPEC_TRIALS_MAX)
+        faults_add(r->f, "/array", "%zu tasks are more than the %d that a search by asha may have", s->array.tasks,
+                   SPEC_TRIALS_MAX);
+    if (s->array.search.method == SEARCH_ASHA && s->array.search.first_steps == 0)
+        faults_add(r->f, "/array/search/first_steps", "is needed for asha: the steps of its first pause");
     if (s->array.max_running == 0)
         s->array.max_running = SPEC_TASKS_MAX;
 }

@@ -17,6 +17,7 @@
 #define SPEC_INDEX_MAX 9999999
 #define SPEC_INDEX_BYTES 65535 /* of a list of indices */
 #define SPEC_PARAMS_MAX 16
+#define SPEC_TRIALS_MAX 4096 /* tasks of a search by asha */
 
 struct spec_indices { /* owned: spec_indices_clear() */
     struct spec_range {

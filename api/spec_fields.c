@@ -15,7 +15,8 @@ static const char *const precisions[] = {"f32", "bf16", NULL};
 static const char *const optimizers[] = {"adamw", NULL};
 static const char *const lr_schedules[] = {"cosine", "linear", "constant", NULL};
 static const char *const on_fails[] = {"continue", "stop", NULL};
-static const char *const searches[] = {"grid", "random", NULL};
+static const char *const searches[] = {"grid", "random", "asha", NULL};
+static const char *const goals[] = {"min", "max", NULL};
 static const char *const launchers[] = {"none", "torchrun", NULL};
 static const char *const nonfinites[] = {"fail", "skip", "roll-back", NULL};
 static const char *const cp_modes[] = {"zigzag", "ulysses", NULL};
@@ -309,9 +310,20 @@ const struct field spec_fields[] = {
     {"/array/ranges", FIELD_VALUES, SCOPE_ARRAY, AT(array.ranges), .computed = "none",
      .help = "for each name `{min, max}`, with `log: true` or `whole: true`, from which a random search draws"},
     {"/array/search/method", FIELD_ENUM, SCOPE_ARRAY, AT(array.search.method), .words = searches, .def = "\"grid\"",
-     .help = "grid: each combination of matrix; random: count tasks whose values are drawn from matrix and ranges"},
+     .help = "grid: each combination of matrix; random: count tasks whose values are drawn from matrix and ranges; "
+             "asha: the same, and the better ones go on for longer"},
     {"/array/search/seed", FIELD_U64, SCOPE_ARRAY, AT(array.search.seed), .lo = 0, .hi = 9007199254740992.0, .def = "0",
      .help = "of what is drawn"},
+    {"/array/search/metric", FIELD_TEXT, SCOPE_ARRAY, AT(array.search.metric), .hi = 63, .computed = "loss",
+     .help = "what tasks measure and asha compares: a name in their metrics"},
+    {"/array/search/goal", FIELD_ENUM, SCOPE_ARRAY, AT(array.search.goal), .words = goals, .def = "\"min\"",
+     .help = "whether less of it is better, or more"},
+    {"/array/search/first_steps", FIELD_INT, SCOPE_ARRAY, AT(array.search.first_steps), .lo = 1, .hi = 1000000000,
+     .computed = "asha needs it", .help = "steps after which asha pauses a task for the first time"},
+    {"/array/search/reduction", FIELD_INT, SCOPE_ARRAY, AT(array.search.reduction), .lo = 2, .hi = 16, .def = "4",
+     .help = "one task in so many goes on, to so many times the steps"},
+    {"/array/search/rungs", FIELD_INT, SCOPE_ARRAY, AT(array.search.rungs), .lo = 1, .hi = 16, .def = "3",
+     .help = "how often a task is paused; one that goes on after that runs to its own end"},
 };
 const size_t spec_fields_n = sizeof(spec_fields) / sizeof(spec_fields[0]);
 

@@ -4,6 +4,7 @@ import { chart } from './chart.js';
 import { diagnosisPanel } from './diagnosis.js';
 import { logPanel } from './log.js';
 import * as store from './store.js';
+import { progress as progressOf, tasksPanel } from './tasks.js';
 import * as ui from './ui.js';
 const { h, text } = ui;
 
@@ -55,7 +56,15 @@ function head(getJob) {
         ui.setPill(pill, job.state);
         text(reason, ['failed', 'succeeded'].includes(job.state) || ui.isWaiting(job) ? '' : job.reason?.text ? ui.sentence(job.reason.text) : '');
         ACTIONS.forEach((a, i) => { buttons[i].hidden = !a.when(job); });
-        row.hidden = !train;
+        row.hidden = !train && !job.array;
+        if (job.array) {
+            const tasks = progressOf(job);
+            progress.set(tasks.share, job.state);
+            text(steps, tasks.words);
+            text(eta, `${ui.count(tasks.running)} running, at most ${ui.count(job.array.max_running)}`);
+            list.hidden = true;
+            return;
+        }
         progress.set(p?.steps ? p.step / p.steps : job.state === 'succeeded' ? 1 : 0, job.state);
         text(steps, p?.steps ? `step ${ui.count(p.step)} of ${ui.count(p.steps)}` : 'no step yet');
         text(eta, job.state === 'running' && p?.eta_s ? `about ${ui.duration(p.eta_s)} left` : '');
@@ -329,14 +338,20 @@ function build(main, signal, job) {
     const top = head(() => now), why = explainBox(id, signal), outcome = outcomeBox(), ranks = ranksPanel();
     const events = eventsPanel(), checkpoints = checkpointsPanel(id, signal), charts = curves(signal, job.spec);
     const log = logPanel(id, signal), diagnosis = diagnosisPanel(id, signal);
-    const train = job.kind === 'train';
-    main.replaceChildren(top.el, outcome.el, why.el, diagnosis.el, ...(train ? [charts.el] : []),
+    const train = job.kind === 'train', tasks = job.array && tasksPanel(id, signal);
+    if (tasks) /* an array measures nothing itself */
+        charts.load = () => Promise.resolve();
+    if (tasks)
+        main.replaceChildren(top.el, outcome.el, tasks.el, events.el, h('details.panel.spec', {}, h('summary', {}, 'Specification'),
+            h('pre', { tabindex: '0' }, JSON.stringify(job.spec, null, 2))));
+    else
+        main.replaceChildren(top.el, outcome.el, why.el, diagnosis.el, ...(train ? [charts.el] : []),
         h('.job-grid', {}, log.el, h('.stack', {}, events.el, ...(train ? [checkpoints.el] : []), ranks.el)),
         h('details.panel.spec', {}, h('summary', {}, 'Specification'), h('pre', { tabindex: '0' }, JSON.stringify(job.spec, null, 2))));
 
     function update(fresh) {
         now = { ...fresh, spec: job.spec, plan: fresh.plan ?? now.plan }; /* lists leave both out */
-        for (const part of [top, why, outcome, ranks, log, diagnosis])
+        for (const part of tasks ? [top, outcome, tasks] : [top, why, outcome, ranks, log, diagnosis])
             part.update(now);
     }
     update(job);

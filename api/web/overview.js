@@ -1,5 +1,6 @@
 /* overview - totals, the table of jobs with filters, nodes with their devices */
 import * as store from './store.js';
+import { progress } from './tasks.js';
 import * as ui from './ui.js';
 const { h, text } = ui;
 
@@ -63,21 +64,26 @@ function row(job) {
 }
 
 function fill(r, job) {
-    const p = job.progress, done = p?.steps ? p.step / p.steps : job.state === 'succeeded' ? 1 : 0;
+    const p = job.progress, tasks = job.array && progress(job);
+    const done = tasks ? tasks.share : p?.steps ? p.step / p.steps : job.state === 'succeeded' ? 1 : 0;
     const why = job.state === 'failed' ? job.outcome?.message ?? job.reason?.text
         : ui.isWaiting(job) || job.state === 'starting' ? job.reason?.text : '';
     ui.setPill(r.pill, job.state);
     text(r.reason, why);
     r.reason.title = why ?? '';
-    r.progress.hidden = job.kind === 'command';
+    r.progress.hidden = job.kind === 'command' && !tasks;
     r.progress.set(done, job.state);
-    text(r.steps, p?.steps ? `${ui.count(p.step)} / ${ui.count(p.steps)}` : job.kind === 'command' ? 'command' : '');
+    text(r.steps, tasks ? tasks.words : p?.steps ? `${ui.count(p.step)} / ${ui.count(p.steps)}` : job.kind === 'command' ? 'command' : '');
     text(r.cells.loss, ui.loss(p?.loss));
     text(r.cells.rate, job.state === 'running' && p?.tokens_per_s ? ui.count(p.tokens_per_s) : '–');
     const d = job.devices;
     text(r.cells.devices, d.assigned ? `${d.assigned}` : d.min === d.max ? `${d.min} wanted` : `${d.min}–${d.max} wanted`);
     if (ui.isEnded(job) && !d.assigned)
         text(r.cells.devices, d.min === d.max ? `${d.min}` : `${d.min}–${d.max}`);
+    if (tasks)
+        text(r.cells.devices, `${d.min === d.max ? d.min : `${d.min}–${d.max}`} each`);
+    if (tasks?.running)
+        r.cells.devices.append(h('span.note', {}, `${ui.count(tasks.running)} running`));
     const shape = job.kind === 'train' ? ui.layout(job.layout) : '';
     if (shape)
         r.cells.devices.append(h('span.note', {}, shape));
@@ -169,7 +175,7 @@ export function overview(main, signal) {
     }
 
     function update() {
-        const all = [...store.jobs.values()].sort((a, b) => store.number(b) - store.number(a));
+        const all = [...store.jobs.values()].filter((j) => !j.task).sort((a, b) => store.number(b) - store.number(a));
         const want = words.trim().toLowerCase();
         const found = all.filter((j) => !want || [j.name, j.id, j.project, j.user].some((s) => s?.toLowerCase().includes(want)));
         const test = FILTERS.find(([name]) => name === filter)[2];

@@ -80,7 +80,8 @@ export async function readAll() {
 
 /* A page that is left open for weeks keeps as much as one just opened. */
 function forgetOldest() {
-    const ended = [...jobs.values()].filter(isEnded).sort((a, b) => number(a) - number(b));
+    const ended = [...jobs.values()].filter(isEnded)
+        .sort((a, b) => !a.task - !b.task || number(a) - number(b)); /* tasks first: their array says what became of them */
     for (const job of ended.slice(0, Math.max(0, jobs.size - JOBS_KEPT))) {
         jobs.delete(job.id);
         viewed.delete(job.id);

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,7 @@ static void array_free(struct array *a)
     spec_indices_clear(&a->indices);
     free(a->tasks);
     free(a->changed);
+    free(a->trials);
     free(a);
 }
 
@@ -233,6 +235,79 @@ int array_read_chunk(struct array *a, size_t chunk, const char *text, size_t len
     return 0;
 }
 
+int array_set_search(struct array *a, const struct asha_rules *rules, const char *metric)
+{
+    _Static_assert(SPEC_TRIALS_MAX == ASHA_TRIALS_MAX, "as the spec says");
+
+    a->trials = calloc(array_size(a), sizeof(*a->trials));
+    if (!a->trials)
+        return -ENOMEM;
+    a->rules = *rules;
+    (void)snprintf(a->metric, sizeof(a->metric), "%s", metric);
+    return 0;
+}
+
+/* [[position, paused, what it measured at each rung...], ...] of those that have come to one. */
+json_t *array_trials_json(const struct array *a, size_t chunk)
+{
+    json_t *list = json_array();
+
+    for (size_t i = chunk * ARRAY_CHUNK; i < chunk * ARRAY_CHUNK + chunk_size(a, chunk); i++) {
+        const struct asha_trial *t = &a->trials[i];
+        json_t *one = t->rungs > 0 ? json_pack("[I, b]", (json_int_t)i, t->paused) : NULL;
+
+        for (int k = 0; k < t->rungs; k++)
+            (void)json_array_append_new(one, isnan(t->at[k]) ? json_null() : json_real(t->at[k]));
+        if (one)
+            (void)json_array_append_new(list, one);
+    }
+    return list;
+}
+
+int array_read_trials(struct array *a, size_t chunk, const json_t *list)
+{
+    const json_t *one;
+    size_t i;
+
+    if (!a->trials || chunk >= array_chunks(a) || !json_is_array(list))
+        return -EINVAL;
+    json_array_foreach (list, i, one) {
+        size_t at = (size_t)json_integer_value(json_array_get(one, 0)), n = json_array_size(one);
+
+        if (at / ARRAY_CHUNK != chunk || at >= array_size(a) || n < 3 || n - 2 > ASHA_RUNGS_MAX)
+            return -EINVAL;
+        a->trials[at] = (struct asha_trial){.rungs = (int)n - 2, .paused = json_is_true(json_array_get(one, 1))};
+        for (size_t k = 2; k < n; k++)
+            a->trials[at].at[k - 2] =
+                json_is_number(json_array_get(one, k)) ? json_number_value(json_array_get(one, k)) : NAN;
+    }
+    return 0;
+}
+
+static json_t *search_json(const struct array *a)
+{
+    if (!a->trials)
+        return NULL;
+    return json_pack("{s:I, s:i, s:i, s:b, s:s}", "first_steps", (json_int_t)a->rules.first_steps, "reduction",
+                     a->rules.reduction, "rungs", a->rules.rungs, "max", a->rules.max, "metric", a->metric);
+}
+
+static int read_search(struct array *a, const json_t *o)
+{
+    struct asha_rules rules = {.first_steps = json_integer_value(json_object_get(o, "first_steps")),
+                               .reduction = (int)json_integer_value(json_object_get(o, "reduction")),
+                               .rungs = (int)json_integer_value(json_object_get(o, "rungs")),
+                               .max = json_is_true(json_object_get(o, "max"))};
+    const char *metric = json_string_value(json_object_get(o, "metric"));
+
+    if (!o)
+        return 0;
+    if (rules.first_steps < 1 || rules.reduction < 2 || rules.rungs < 1 || rules.rungs > ASHA_RUNGS_MAX || !metric ||
+        array_size(a) > ASHA_TRIALS_MAX)
+        return -EINVAL;
+    return array_set_search(a, &rules, metric);
+}
+
 json_t *array_record(const struct array *a)
 {
     struct buf b;
@@ -244,7 +319,8 @@ json_t *array_record(const struct array *a)
 
         (void)buf_printf(&b, "%s%d-%d:%d", i ? "," : "", r->first, r->last, r->step);
     }
-    o = json_pack("{s:s, s:I}", "index", buf_text(&b), "fail_limit", (json_int_t)a->fail_limit);
+    o = json_pack("{s:s, s:I, s:o*}", "index", buf_text(&b), "fail_limit", (json_int_t)a->fail_limit, "search",
+                  search_json(a));
     buf_clear(&b);
     return o;
 }
@@ -254,6 +330,7 @@ int array_read_record(struct array_set *all, uint64_t job, const json_t *record)
     const char *text = json_string_value(json_object_get(record, "index"));
     json_int_t limit = json_integer_value(json_object_get(record, "fail_limit"));
     struct spec_indices indices;
+    struct array *a;
     int r = text && limit >= 0 && job ? spec_indices_read(text, &indices, NULL) : -EINVAL;
 
     if (r < 0)
@@ -262,7 +339,13 @@ int array_read_record(struct array_set *all, uint64_t job, const json_t *record)
         spec_indices_clear(&indices);
         return -EINVAL;
     }
-    return array_add_take(all, job, &indices, (size_t)limit) ? 0 : array_find(all, job) ? -EINVAL : -ENOMEM;
+    a = array_add_take(all, job, &indices, (size_t)limit);
+    if (!a)
+        return array_find(all, job) ? -EINVAL : -ENOMEM;
+    r = read_search(a, json_object_get(record, "search"));
+    if (r < 0)
+        array_drop(all, a);
+    return r;
 }
 
 /* --- as it is shown ---------------------------------------------------------------------------------- */

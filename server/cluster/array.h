@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "api/spec_array.h"
+#include "scheduler/tune/asha.h"
 #include "server/cluster/job.h"
 
 #define ARRAY_CHUNK 128
@@ -40,8 +41,11 @@ struct array {
     size_t cursor;    /* no task before it waits */
     uint8_t *changed; /* by chunk: to be stored */
     bool due, dirty, is_new;
-    bool resumed, reordered; /* its open tasks are still to follow it in that */
-    size_t fail_limit;       /* 0: it goes on whatever fails */
+    bool resumed, reordered;   /* its open tasks are still to follow it in that */
+    size_t fail_limit;         /* 0: it goes on whatever fails */
+    struct asha_trial *trials; /* owned, by position: of a search that pauses them; NULL: it is none */
+    struct asha_rules rules;
+    char metric[64];
 };
 
 struct array_set {
@@ -82,6 +86,13 @@ enum job_state array_job_state(enum array_state state);
 size_t array_chunks(const struct array *a);
 char *array_print_chunk(const struct array *a, size_t chunk);                      /* new; NULL: no memory */
 int array_read_chunk(struct array *a, size_t chunk, const char *text, size_t len); /* 0, -EINVAL: it is unchanged */
+
+/* It is a search whose trials are paused. 0 or -ENOMEM. */
+int array_set_search(struct array *a, const struct asha_rules *rules, const char *metric);
+
+/* What the trials of a chunk have come to, new (NULL: no memory), and back: 0, -EINVAL. */
+json_t *array_trials_json(const struct array *a, size_t chunk);
+int array_read_trials(struct array *a, size_t chunk, const json_t *list);
 
 json_t *array_record(const struct array *a);                                      /* what does not change of it, new */
 int array_read_record(struct array_set *all, uint64_t job, const json_t *record); /* -EINVAL, -ENOMEM */

@@ -1,6 +1,7 @@
 #include "server/control/arrays.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,8 @@
 #include "server/control/state.h"
 #include "server/control/view.h"
 #include "server/http/call.h"
+
+#define TRIALS_WINDOW 1 /* trials that wait as jobs: those that are paused may go before a new one */
 
 /* --- tasks become jobs ------------------------------------------------------------------------------- */
 
@@ -132,7 +135,8 @@ static bool start_task(struct core *c, struct entry *parent, const json_t *doc, 
 static size_t room_of(const struct core *c, const struct array *a)
 {
     size_t busy = a->n_of[ARRAY_OPEN] - a->open[JOB_SUSPENDED], n = a->n_of[ARRAY_WAITS];
-    size_t window = a->open[JOB_QUEUED] < ARRAYS_WINDOW / 2 ? ARRAYS_WINDOW - a->open[JOB_QUEUED] : 0;
+    size_t most = a->trials ? TRIALS_WINDOW : ARRAYS_WINDOW;
+    size_t window = a->open[JOB_QUEUED] <= most / 2 ? most - a->open[JOB_QUEUED] : 0;
     size_t table = c->jobs.n < TABLE_JOBS_MAX ? TABLE_JOBS_MAX - c->jobs.n : 0;
 
     n = n < window ? n : window;
@@ -188,7 +192,7 @@ static void tell_all(struct core *c, struct array *a, const struct job_cause *ca
 
         own.min = e->job.min;
         own.max = e->job.max;
-        if (own.kind == CAUSE_RESUME && e->job.state != JOB_SUSPENDED)
+        if (own.kind == CAUSE_RESUME && (e->job.state != JOB_SUSPENDED || (a->trials && a->trials[e->position].paused)))
             continue;
         if (own.kind == CAUSE_CHANGE && e->job.priority == own.priority)
             continue;
@@ -239,6 +243,67 @@ static void follow(struct core *c, struct entry *parent, const char *actor)
     a->reordered = false;
 }
 
+/* --- searches that pause their trials ---------------------------------------------------------------- */
+
+static bool may_run_more(const struct array *a)
+{
+    return a->n_of[ARRAY_OPEN] - a->open[JOB_SUSPENDED] < a->max_running && a->open[JOB_QUEUED] < TRIALS_WINDOW;
+}
+
+/* Let the trials go on that may, while there is room for them. */
+static void promote(struct core *c, struct array *a, const char *actor)
+{
+    struct job_cause cause = {.kind = CAUSE_RESUME, .actor = actor, .text = "goes on to the next rung of its search"};
+    size_t next;
+    struct merr err;
+
+    while (may_run_more(a) && (next = asha_promote(&a->rules, a->trials, array_size(a))) < array_size(a)) {
+        struct entry *e = a->tasks[next].state == ARRAY_OPEN ? table_find(&c->jobs, a->tasks[next].job) : NULL;
+
+        if (e && e->job.live) /* it is still being suspended: due again when it is */
+            return;
+        a->trials[next].paused = false;
+        array_set_task(&c->arrays, a, next, 0, (enum array_state)a->tasks[next].state);
+        if (e && e->job.state == JOB_SUSPENDED)
+            (void)change_job(c, e, &cause, &err);
+    }
+}
+
+/* Whether all trials that have not ended are paused, and none may go on: then they end, too. */
+static void end_search(struct core *c, struct array *a, const char *actor)
+{
+    size_t paused = 0, at = 0;
+    const struct entry *e;
+
+    while ((e = next_open(c, a, &at)))
+        paused += a->trials[e->position].paused && e->job.state == JOB_SUSPENDED;
+    if (a->n_of[ARRAY_WAITS] == 0 && paused == a->n_of[ARRAY_OPEN] &&
+        asha_promote(&a->rules, a->trials, array_size(a)) == array_size(a))
+        tell_all(c, a, &(struct job_cause){.kind = CAUSE_CANCEL, .actor = actor, .text = "other trials were better"});
+}
+
+void arrays_measured(struct core *c, struct entry *e, const json_t *line)
+{
+    struct array *a = e->job.array ? e->array : NULL;
+    struct asha_trial *t = a && a->trials ? &a->trials[e->position] : NULL;
+    const json_t *value = t ? json_object_get(line, a->metric) : NULL;
+    json_int_t step = json_integer_value(json_object_get(e->job.progress, "step"));
+    struct job_cause cause = {.kind = CAUSE_SUSPEND, .actor = "server", .text = "has come to a rung of its search"};
+    struct merr err;
+
+    if (!value || t->paused || t->rungs >= ASHA_RUNGS_MAX || step < asha_steps(&a->rules, t) || !e->job.live ||
+        e->job.intent != JOB_GO_ON)
+        return;
+    t->at[t->rungs++] = json_is_number(value) ? json_number_value(value) : NAN;
+    t->paused = true;
+    if (asha_promote(&a->rules, a->trials, array_size(a)) == e->position)
+        t->paused = false; /* it goes on as it is */
+    array_set_task(&c->arrays, a, e->position, 0, ARRAY_OPEN);
+    array_due(&c->arrays, a);
+    if (t->paused)
+        (void)change_job(c, e, &cause, &err);
+}
+
 /* --- an array's own end ------------------------------------------------------------------------------ */
 
 static void end(struct core *c, struct entry *parent)
@@ -257,6 +322,8 @@ static void end(struct core *c, struct entry *parent)
 
     if (!over && !stops)
         return;
+    if (a->trials) /* those that others were better than are cancelled */
+        cause.all_done = a->n_of[ARRAY_SUCCEEDED] > 0 && a->n_of[ARRAY_FAILED] == 0;
     if (cause.all_done)
         cause.code = "succeeded";
     (void)snprintf(text, sizeof(text), "of %zu tasks %zu succeeded, %zu failed and %zu were cancelled%s", array_size(a),
@@ -284,7 +351,11 @@ static void serve(struct core *c, struct array *a)
         return;
     if (parent->job.state == JOB_QUEUED && (a->live > 0 || a->n_of[ARRAY_OPEN] < array_size(a) - a->n_of[ARRAY_WAITS]))
         (void)change_job(c, parent, &begun, &err);
+    if (a->trials)
+        promote(c, a, actor);
     fill(c, parent);
+    if (a->trials)
+        end_search(c, a, actor);
 }
 
 void arrays_turn(struct core *c)
@@ -314,6 +385,14 @@ bool arrays_begin(struct core *c, struct entry *e, const struct job_spec *spec)
     e->array = array_add_take(&c->arrays, e->job.id, &indices,
                               spec->array.on_fail == ON_FAIL_STOP ? (size_t)spec->array.fail_limit : 0);
     if (!e->array)
+        return false;
+    if (spec->array.search.method == SEARCH_ASHA &&
+        array_set_search(e->array,
+                         &(struct asha_rules){.first_steps = spec->array.search.first_steps,
+                                              .reduction = spec->array.search.reduction,
+                                              .rungs = spec->array.search.rungs,
+                                              .max = spec->array.search.goal == GOAL_MAX},
+                         spec->array.search.metric ? spec->array.search.metric : "loss") < 0)
         return false;
     e->array->is_new = true;
     e->array->max_running = (size_t)e->job.max_running;

@@ -31,6 +31,9 @@ void arrays_tick(struct core *c);
 void arrays_link(struct core *c, struct entry *e);
 void arrays_loaded(struct core *c);
 
+/* A line of metrics of a job: a trial of a search may be paused by it. */
+void arrays_measured(struct core *c, struct entry *e, const json_t *line);
+
 /* A call that names a task, "j17.3", is of the task's job from now on. False: it has none, and the call is answered. */
 bool arrays_resolve(struct core *c, struct call *call);
 

@@ -247,9 +247,10 @@ int records_read_job(struct core *c, uint64_t id, struct job *ret, char **ret_sp
 
 /* --- arrays ------------------------------------------------------------------------------------------- */
 
-static void chunk_name(uint64_t job, size_t chunk, char ret[48])
+/* Of the row of its tasks, or with "t" of its trials. */
+static void chunk_name(uint64_t job, size_t chunk, const char *what, char ret[48])
 {
-    (void)snprintf(ret, 48, "%llu/%zu", (unsigned long long)job, chunk);
+    (void)snprintf(ret, 48, "%llu/%s%zu", (unsigned long long)job, what, chunk);
 }
 
 static bool put_array(struct core *c, struct array *a)
@@ -265,11 +266,14 @@ static bool put_array(struct core *c, struct array *a)
 
         if (!text && a->changed[k])
             return false;
-        chunk_name(a->job, k, name);
+        chunk_name(a->job, k, "", name);
         if (text)
             store_put(c->store, STORE_ARRAYS, name, text);
-        a->changed[k] = 0;
         free(text);
+        chunk_name(a->job, k, "t", name);
+        if (a->changed[k] && a->trials && !records_put_row_new(c, STORE_ARRAYS, name, array_trials_json(a, k)))
+            return false;
+        a->changed[k] = 0;
     }
     return true;
 }
@@ -293,8 +297,11 @@ void records_drop_array(struct core *c, struct array *a)
     (void)snprintf(name, sizeof(name), "%llu", (unsigned long long)a->job);
     store_drop(c->store, STORE_ARRAYS, name);
     for (size_t k = 0; k < array_chunks(a); k++) {
-        chunk_name(a->job, k, name);
+        chunk_name(a->job, k, "", name);
         store_drop(c->store, STORE_ARRAYS, name);
+        chunk_name(a->job, k, "t", name);
+        if (a->trials)
+            store_drop(c->store, STORE_ARRAYS, name);
     }
     array_drop(&c->arrays, a);
 }
@@ -312,7 +319,13 @@ static int take_chunk(struct core *c, const struct store_row *row, struct merr *
     const char *slash = strchr(row->name, '/');
     struct array *a = slash ? array_find(&c->arrays, strtoull(row->name, NULL, 10)) : NULL;
 
-    if (slash && (!a || array_read_chunk(a, strtoull(slash + 1, NULL, 10), row->text, row->len) < 0))
+    json_auto_t *trials = slash && slash[1] == 't' ? json_loadb(row->text, row->len, 0, NULL) : NULL;
+    int r = !slash            ? 0
+            : !a              ? -EINVAL
+            : slash[1] == 't' ? array_read_trials(a, strtoull(slash + 2, NULL, 10), trials)
+                              : array_read_chunk(a, strtoull(slash + 1, NULL, 10), row->text, row->len);
+
+    if (r < 0)
         return merr_set(err, -EINVAL, "the store's record of an array's tasks cannot be read");
     return 0;
 }

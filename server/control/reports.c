@@ -9,6 +9,7 @@
 #include "base/utf8.h"
 #include "base/log.h"
 #include "server/control/agent_rights.h"
+#include "server/control/arrays.h"
 #include "server/control/care.h"
 #include "server/control/change.h"
 #include "server/control/contact.h"
@@ -255,6 +256,7 @@ static void take_metric_line_new(struct core *c, struct entry *e, uint32_t gener
     e->job.progress = progress;
     e->progress_of = generation;
     learn_metrics(c, e, generation, line);
+    arrays_measured(c, e, line);
     if (events_followers(c) == 0) {
         json_decref(line);
         return;

@@ -305,6 +305,37 @@ def test_a_long_list_is_shown_in_parts(inside, cluster):
     cluster.api("POST", "/v1/nodes/n1/undrain")
 
 
+def test_an_array_is_one_row_with_a_bar_and_its_tasks_are_behind_it(inside, cluster, tmp_path):
+    script = f'until [ -e {tmp_path}/go.$MUSTER_ARRAY_INDEX ] || [ -e {tmp_path}/go ]; do sleep 0.05; done; ' \
+             '[ $MUSTER_ARRAY_INDEX != 1 ]'
+    matrix = {"lr": [0.1, 0.2, 0.3], "seed": [1, 2]}
+    spec = specs.command(script, name="sweep", array={"matrix": matrix, "max_running": 3})
+    cluster.submit(spec)
+    inside.says("0 of 6 tasks")
+    assert [a.text for a in inside.find(".jobs .job-name")] == ["sweep"], "its tasks are in no row of their own"
+    for i in (0, 1):
+        (tmp_path / f"go.{i}").touch()
+    inside.says("2 of 6 tasks, 1 failed")
+    assert inside.find('.jobs [role="progressbar"]')[0].get_attribute("aria-valuenow") == "33"
+    inside.find(".jobs .job-name")[0].click()
+    inside.wait("six tasks", lambda: len(inside.find(".tasks tbody tr")) == 6)
+    assert "lr 0.2, seed 1" in inside.find('.tasks [data-task="2"]')[0].text
+    inside.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
+                                  {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True})
+    assert inside.run("return document.documentElement.scrollWidth") <= 360
+    inside.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    inside.find(".tasks .chip")[4].click()
+    inside.wait("the failed one",
+                lambda: [r.get_attribute("data-task") for r in inside.find(".tasks tbody tr")] == ["1"])
+    inside.find(".tasks .chip")[0].click()
+    (tmp_path / "go").touch()
+    inside.says("6 of 6 tasks, 1 failed")
+    inside.wait("all ended", lambda: len(inside.find(".tasks tbody .pill")) == 6
+                and [p.text for p in inside.find(".tasks tbody .pill")].count("succeeded") == 5)
+    inside.find('.tasks [data-task="2"] a')[0].click()
+    inside.wait("the task's page", lambda: inside.state() == "succeeded" and not inside.find(".tasks"))
+
+
 def test_it_says_so_when_the_server_is_away_and_comes_back_by_itself(inside, cluster):
     cluster.kill_server()
     inside.says("Reconnecting")

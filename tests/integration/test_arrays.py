@@ -74,6 +74,45 @@ def test_a_matrix_fills_in_its_values_and_the_best_task_is_found(cluster):
     assert f"{array}.2" in muster(cluster, "best", array)
 
 
+TRIAL = """at={folder}/${{{{index}}}}
+step=$(cat $at 2>/dev/null || echo 0)
+trap 'exit 0' TERM
+while [ $step -lt 8 ]; do
+    step=$((step + 1)); echo $step > $at
+    echo "{{\\"step\\": $step, \\"v\\": 1, \\"loss\\": $MUSTER_PARAM_LEVEL}}" >> "$MUSTER_RUN_DIR/metrics.jsonl"
+    until [ $step != 2 -a $step != 4 ] || [ -e $at.$step ]; do sleep 0.05; done
+done"""
+
+
+def test_a_search_by_asha_gives_its_steps_to_the_better_trials(cluster):
+    folder = os.path.join(cluster.folder, "asha")
+    os.mkdir(folder)
+    search = {"method": "asha", "seed": 3, "first_steps": 2, "reduction": 2, "rungs": 2}
+    spec = specs.command(TRIAL.format(folder=folder),
+                         array={"count": 8, "search": search, "ranges": {"level": {"min": 0.0, "max": 1.0}}})
+    array = cluster.submit(spec)["id"]
+
+    def over():
+        """A trial at a rung waits there for what the server makes of its line: it is suspended, or goes on."""
+        for task in cluster.list("/v1/jobs", "jobs", f"&array={array}&state=running"):
+            step = (task["progress"] or {}).get("step")
+            if step in (2, 4) and task["reason"]["code"] != "suspending":
+                with open(f"{folder}/{task['task']['index']}.{step}", "w", encoding="utf-8"):
+                    pass
+        return cluster.job(array)["state"] in ("succeeded", "failed", "cancelled")
+
+    wait_for("the end of the search", over)
+    tasks = cluster.list("/v1/jobs", "jobs", f"&array={array}")
+    best = min(tasks, key=lambda t: t["task"]["params"]["level"])
+    assert cluster.job(array)["state"] == "succeeded" and best["state"] == "succeeded", best
+    steps = {}
+    for task in tasks:
+        with open(f"{folder}/{task['task']['index']}", encoding="utf-8") as f:
+            steps.setdefault(task["state"], set()).add(int(f.read()))
+    assert steps["succeeded"] == {8} and steps["cancelled"] <= {2, 4}, steps
+    assert {t["reason"]["text"] for t in tasks if t["state"] == "cancelled"} == {"other trials were better"}
+
+
 def test_what_is_wrong_with_an_array_is_said(cluster):
     assert cluster.muster("submit", "--array", "3-1", "--", "true").returncode == 2
     spec = specs.command("echo ${{param.rate}}", array={"matrix": {"lr": [1]}})

@@ -199,5 +199,10 @@ class SpecArray(TypedDict, total=False):
 
 
 class SpecArraySearch(TypedDict, total=False):
-    method: Literal['grid', 'random']
+    method: Literal['grid', 'random', 'asha']
     seed: int
+    metric: str
+    goal: Literal['min', 'max']
+    first_steps: int
+    reduction: int
+    rungs: int

@@ -519,6 +519,84 @@ static void an_array_whose_record_is_lost_fails_and_no_other_does(void **state)
     assert_string_not_equal(state_of(s, "j2"), "failed");
 }
 
+/* --- searches ---------------------------------------------------------------------------------------- */
+
+static struct {
+    uint64_t job;
+    int step;
+    double loss;
+} measures;
+
+static void measure(struct core *c, struct call *call)
+{
+    struct entry *e = table_find(&c->jobs, measures.job);
+    json_auto_t *line = json_pack("{s:i, s:f}", "step", measures.step, "loss", measures.loss);
+
+    assert_non_null(e);
+    json_decref(e->job.progress);
+    e->job.progress = json_pack("{s:i}", "step", measures.step);
+    arrays_measured(c, e, line);
+    call_answer_new(call, 200, NULL);
+}
+
+/* A trial that has devices measures what its index says, and is paused, goes on or ends by that. False: none has. */
+static bool try_one(struct scene *s, uint64_t array, int steps[], int most)
+{
+    for (size_t i = 0; i < s->core->jobs.n_order; i++) {
+        struct entry *e = table_at(&s->core->jobs, i);
+        uint64_t job = e ? e->job.id : 0;
+
+        if (!e || e->job.array != array || !e->job.live)
+            continue;
+        scene_report_all(s, job, "running", 0);
+        while (e->job.intent == JOB_GO_ON && steps[e->job.task_index] < most) {
+            measures.job = job;
+            measures.step = ++steps[e->job.task_index];
+            measures.loss = e->job.task_index + 1.0 / measures.step;
+            (void)scene_call(s, measure, scene_request(NULL, NULL, NULL), NULL);
+        }
+        if (e->job.intent == JOB_SUSPEND)
+            drain(s, job);
+        else
+            scene_report_all(s, job, "exited", 0);
+        return true;
+    }
+    return false;
+}
+
+static void a_search_pauses_its_trials_and_lets_the_better_ones_go_on(void **state)
+{
+    enum { TRIALS = 64, STEPS = 32 };
+    struct scene *s = *state;
+    int steps[TRIALS] = {0}, all = 0, whole = 0;
+    uint64_t job;
+
+    assert_int_equal(scene_register(s, "n1", "a", 4), 200);
+    job = scene_submit(s, ARRAY("\"count\": 64, \"max_running\": 4, \"search\": {\"method\": \"asha\", "
+                                "\"first_steps\": 2, \"reduction\": 4, \"rungs\": 2}"));
+    for (int idle = 0, turn = 0; idle < 3; turn++) {
+        if (turn % 50 == 25) { /* what trials have come to is known after a restart */
+            scene_restart(s);
+            assert_int_equal(scene_register(s, "n1", "a", 4), 200);
+            scene_wait(s, 1);
+        }
+        idle = try_one(s, job, steps, STEPS) ? 0 : idle + 1;
+        assert_true(count_live(s, job) <= 4);
+        scene_wait(s, 1);
+    }
+    assert_string_equal(state_of(s, "j1"), "succeeded");
+    for (int i = 0; i < TRIALS; i++) {
+        assert_true(steps[i] == 2 || steps[i] == 8 || steps[i] == STEPS);
+        all += steps[i];
+        whole += steps[i] == STEPS;
+    }
+    assert_int_equal(steps[0], STEPS); /* the best of all */
+    assert_int_equal(count_of(s, "j1", "succeeded"), whole);
+    assert_int_equal(count_of(s, "j1", "cancelled"), TRIALS - whole);
+    assert_in_range(whole, TRIALS / 16, TRIALS / 8);
+    assert_true(all < TRIALS * STEPS / 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -542,6 +620,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_task_whose_spec_is_not_taken_fails_alone, scene_start, scene_stop),
         cmocka_unit_test_setup_teardown(what_is_forgotten_of_an_array_is_all_of_it, scene_start, scene_stop),
         cmocka_unit_test_setup_teardown(an_array_whose_record_is_lost_fails_and_no_other_does, scene_start, scene_stop),
+        cmocka_unit_test_setup_teardown(a_search_pauses_its_trials_and_lets_the_better_ones_go_on, scene_start,
+                                        scene_stop),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
