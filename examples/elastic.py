@@ -25,27 +25,17 @@ if run.world > 1:
     parallel = torch.nn.parallel.DistributedDataParallel(model)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 sampler = muster.torch.ElasticSampler(SAMPLES, BATCH, seed=1)
-newest = run.checkpoint_dir / "newest.pt"
+checkpointer = muster.torch.Checkpointer()
 
 
 def save(step):
-    """All ranks call it, and rank 0 writes: whole under its name, or not at all."""
-    if run.rank == 0:
-        newest.parent.mkdir(parents=True, exist_ok=True)
-        with open(f"{newest}.new", "wb") as f:
-            torch.save({"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict(),
-                        "sampler": sampler.state_dict()}, f)
-            os.fsync(f.fileno())
-        os.replace(f"{newest}.new", newest)
-        run.checkpoint(newest, step=step)
+    """All ranks call it; each writes its share."""
+    checkpointer.save(step, model, optimizer, sampler=sampler, wait=True)
 
 
 def load():
-    state = torch.load(newest)
-    model.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    sampler.load_state_dict(state["sampler"])
-    return state["step"]
+    loaded = checkpointer.load(model, optimizer, sampler=sampler)
+    return loaded and loaded.step
 
 
 for step in muster.torch.elastic(STEPS, save=save, load=load, sampler=sampler, every=50):
