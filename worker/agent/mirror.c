@@ -324,10 +324,8 @@ int64_t mirror_tick(struct mirror *m, int64_t now_us)
         }
         if (!s->fetching && now_us >= s->fetch_us)
             fetch(s, now_us);
-        if (s->look_us < next_us)
-            next_us = s->look_us;
-        if (s->dirty && !s->putting && s->put_us < next_us)
-            next_us = s->put_us;
+        if (!s->putting && (s->dirty ? s->put_us : s->look_us) < next_us) /* its end is told by the call */
+            next_us = s->dirty ? s->put_us : s->look_us;
         if (!s->fetching && s->fetch_us < next_us)
             next_us = s->fetch_us;
     }
