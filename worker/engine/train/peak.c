@@ -21,34 +21,42 @@ static double core_share(const struct rank *rank)
     return cores > 0 && (long)here * rank->run.threads > cores ? (double)cores / ((double)here * rank->run.threads) : 1;
 }
 
-/* The fastest of several square products in a row. */
-static int time_product(const struct rank *rank, int side, int64_t *ret_us, struct merr *err)
+/* The fastest of several of these products in a row. */
+static int time_row(const struct rank *rank, const struct kern_gemm *g, int64_t *ret_us, struct merr *err)
 {
-    struct kern_gemm g = {
-        .type = rank_type(rank), .m = side, .n = side, .k = side, .lda = side, .ldb = side, .ldc = side};
-    size_t n = (size_t)side * side;
     int64_t began, last, best = INT64_MAX;
-    float *memory;
 
-    TRY(rank->k->mem_alloc(rank->stream, 3 * n * sizeof(float), (void **)&memory, err));
-    g.a = memory;
-    g.b = memory + n;
-    g.c = memory + 2 * n;
-    TRY(rank->k->gemm(rank->stream, &g, err)); /* the first makes what the others reuse */
+    TRY(rank->k->gemm(rank->stream, g, err)); /* the first makes what the others reuse */
     TRY(rank->k->stream_sync(rank->stream, err));
     began = last = clock_mono_us();
     do {
         int64_t now;
 
-        TRY(rank->k->gemm(rank->stream, &g, err));
+        TRY(rank->k->gemm(rank->stream, g, err));
         TRY(rank->k->stream_sync(rank->stream, err));
         now = clock_mono_us();
         best = now - last < best ? now - last : best;
         last = now;
     } while (last - began < GEMM_US);
-    rank->k->mem_free(rank->stream, memory);
     *ret_us = best > 0 ? best : 1;
     return 0;
+}
+
+static int time_product(const struct rank *rank, int side, int64_t *ret_us, struct merr *err)
+{
+    struct kern_gemm g = {
+        .type = rank_type(rank), .m = side, .n = side, .k = side, .lda = side, .ldb = side, .ldc = side};
+    size_t n = (size_t)side * side;
+    float *memory;
+    int r;
+
+    TRY(rank->k->mem_alloc(rank->stream, 3 * n * sizeof(float), (void **)&memory, err));
+    g.a = memory;
+    g.b = memory + n;
+    g.c = memory + 2 * n;
+    r = time_row(rank, &g, ret_us, err);
+    rank->k->mem_free(rank->stream, memory);
+    return r;
 }
 
 int peak_measure(const struct rank *rank, double *ret_flops, struct merr *err)
