@@ -132,36 +132,6 @@ void chunks_clear(struct chunks *c)
     *c = (struct chunks){0};
 }
 
-/* --- one group -------------------------------------------------------------------------------------------------- */
-
-size_t chunk_trace(int n, int keep, struct chunk_action *v)
-{
-    int kept = keep < n ? keep : n;
-    size_t at = 0;
-
-    assert(n >= 1 && keep >= 1);
-    for (int i = 0; i < n; i++)
-        v[at++] = (struct chunk_action){i < n - kept ? CHUNK_FORWARD_DROP : CHUNK_FORWARD, i};
-    for (int i = n - 1; i >= 0; i--) {
-        if (i < n - kept)
-            v[at++] = (struct chunk_action){CHUNK_FORWARD_AGAIN, i};
-        v[at++] = (struct chunk_action){CHUNK_BACKWARD, i};
-    }
-    return at;
-}
-
-void chunk_trace_print(const struct chunk_action *v, size_t n, struct buf *out)
-{
-    for (size_t i = 0; i < n; i++)
-        (void)buf_printf(out, "%s%c%d%s", i ? " " : "", v[i].step == CHUNK_BACKWARD ? 'B' : 'F', v[i].index,
-                         v[i].step == CHUNK_FORWARD_DROP ? "*" : "");
-}
-
-double chunk_peak_bytes(const struct seq_line *activation, int64_t z, int keep, int64_t longest, double kv_bytes_token)
-{
-    return activation->base + activation->slope * (double)z * keep + 2 * kv_bytes_token * (double)longest;
-}
-
 /* --- the policy: every chunk a micro-batch, shared by all ranks of the group ------------------------------------ */
 
 static int64_t chunk_size(const struct seq_config *c)

@@ -54,42 +54,8 @@ double seq_time(const struct seq_cost *c, int64_t start, int64_t tokens, int ran
 /* Exchange for so many sharded tokens of one micro-batch; 0 for none. */
 double seq_time_comm(const struct seq_cost *c, int64_t sharded_tokens);
 
-/* y = slope·x + base by least squares over n >= 2 points with differing x. Returns 0, or -EINVAL. residual is the
- * largest |y - fit| / y. */
-struct seq_line {
-    double slope, base, residual;
-};
-
-int seq_line_fit(const double *x, const double *y, size_t n, struct seq_line *ret, struct merr *err);
-
-#define SEQ_RESIDUAL_MAX 0.05 /* of a memory profile; beyond it memory is not linear in tokens */
-
-/* Tokens one rank holds (BucketSize) when activations take bytes(tokens) on a device of device_bytes of which
- * static_bytes and reserve_bytes are gone. Returns 0, -EINVAL when the profile is not a rising line within
- * SEQ_RESIDUAL_MAX, -ENOSPC when not one token fits. */
-int seq_capacity(const struct seq_line *bytes, double device_bytes, double static_bytes, double reserve_bytes,
-                 int64_t *ret_tokens, struct merr *err);
-
 /* Tokens each of ranks holds of a sharded sequence: zig-zag shards of two equal pieces, or with exact_shares the
  * quotient, in units of 1/ranks of a token so that it is whole. */
 int64_t seq_shard_units(int64_t tokens, int ranks, int exact_shares);
-
-/* Measured against predicted times: a line refitted with each pair, old pairs forgotten by 1 % each. */
-#define SEQ_REFIT_ERRORS 65
-
-struct seq_refit {
-    double w, x, y, xx, xy;
-    double errors[SEQ_REFIT_ERRORS]; /* the last relative errors */
-    size_t n;                        /* pairs seen */
-};
-
-/* Count a micro-batch that was predicted and measured, both > 0. */
-void seq_refit_add(struct seq_refit *r, double predicted, double measured);
-
-/* The line from predicted to measured; slope 1 and base 0 until two different predictions were seen. */
-void seq_refit_line(const struct seq_refit *r, struct seq_line *ret);
-
-/* Median relative error of the last pairs, 0 before the first; an alarm is due above 0.15. */
-double seq_refit_error(const struct seq_refit *r);
 
 #endif

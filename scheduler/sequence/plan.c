@@ -117,21 +117,6 @@ static uint64_t digest_of(const struct seq_batch *b)
     return hash_xxh3(parts, sizeof(parts));
 }
 
-double seq_token_weight(const struct seq_batch *b, size_t i, int by_sequence)
-{
-    double total = 0, with = 0;
-
-    for (size_t k = 0; k < b->n; k++) {
-        int64_t t = b->targets ? b->targets[k] : b->tokens[k];
-
-        total += (double)t;
-        with += t > 0;
-    }
-    if ((b->targets ? b->targets[i] : b->tokens[i]) == 0)
-        return 0;
-    return by_sequence ? 1 / (with * (double)(b->targets ? b->targets[i] : b->tokens[i])) : 1 / total;
-}
-
 /* --- what no plan beats ----------------------------------------------------------------------------------------- */
 
 /* What no plan of the batch can beat. */

@@ -127,10 +127,6 @@ void seq_plan_clear(struct seq_plan *p);
  * -EINVAL for the rest. */
 int seq_plan_check(const struct seq_plan *p, const struct seq_batch *b, struct merr *err);
 
-/* What each token of a sequence weighs in the loss: 1 / targets of the batch, or with by_sequence
- * 1 / (sequences with a target · targets of this one). 0 when it has none. */
-double seq_token_weight(const struct seq_batch *b, size_t i, int by_sequence);
-
 /* One JSON document, one line. Check buf_failed() at the end. */
 void seq_plan_print(const struct seq_plan *p, struct buf *out);
 

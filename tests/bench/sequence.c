@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "scheduler/sequence/chunk.h"
 #include "scheduler/sequence/mimose.h"
 #include "scheduler/sequence/plan.h"
 #include "scheduler/sequence/workload.h"
@@ -238,29 +237,6 @@ static void bench_mimose(int rounds)
     mimose_free(m);
 }
 
-/* ChunkFlow's table: sizes and numbers kept for one budget, over a pipeline of four. */
-static void bench_chunks(int batches)
-{
-    static const int64_t sizes[] = {2048, 4096, 8192, 16384, 32768};
-    int64_t tokens[64];
-    double with = 0, without = 0;
-    struct seq_cost c;
-
-    seq_cost_reference(&c, &large);
-    for (int i = 0; i < batches; i++) {
-        struct chunk_choice best, whole;
-        struct merr err;
-
-        (void)seq_workload_draw(seq_workload_find("lmsys-cf", NULL), SEEDS_FROM + (uint64_t)i, 262144, tokens, 64);
-        if (chunk_choose(tokens, 64, &c, 4, 32768, sizes, 5, 16, &best, &err) ||
-            chunk_choose(tokens, 64, &c, 4, 32768, sizes + 4, 1, 1, &whole, &err))
-            die("chunks", err.text);
-        with += best.time_s / batches;
-        without += whole.time_s / batches;
-    }
-    report("chunk_pipeline_step_ms", 1e3 * with, "ms", "chunks of 32K, one kept", 1e3 * without);
-}
-
 int main(int argc, char **argv)
 {
     bool quick = argc > 1 && strcmp(argv[1], "--quick") == 0;
@@ -272,6 +248,5 @@ int main(int argc, char **argv)
     bench_planning(quick ? 2 : 40, 1, "plan_ms_k256_n8");
     bench_planning(quick ? 2 : 40, 4, "plan_ms_k256_n8_d4");
     bench_mimose(quick ? 20 : 500);
-    bench_chunks(quick ? 2 : BATCHES);
     return 0;
 }

@@ -7,7 +7,7 @@
 
 #include "base/buf.h"
 #include "scheduler/plan/schedule.h"
-#include "scheduler/sequence/chunk.h"
+#include "tests/unit/scheduler/chunk_pipe.h"
 #include "scheduler/sequence/workload.h"
 
 static const struct schedule_times even = {.f = 1, .i = 1, .w = 1};

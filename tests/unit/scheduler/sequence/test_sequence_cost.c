@@ -40,31 +40,6 @@ static void sharing_costs_what_each_rank_moves(void **state)
     assert_true(seq_time_peak(&c, 0, 100) == 300);
 }
 
-static void memory_gives_a_number_of_tokens(void **state)
-{
-    static const double x[] = {2048, 4096, 8192, 16384, 32768};
-    double y[5];
-    struct seq_line l;
-    struct merr err;
-    int64_t c = -1;
-
-    (void)state;
-    for (int i = 0; i < 5; i++)
-        y[i] = 1.5e6 * x[i] + 2e8;
-    assert_int_equal(seq_line_fit(x, y, 5, &l, &err), 0);
-    assert_true(fabs(l.slope - 1.5e6) < 1 && fabs(l.base - 2e8) < 1e3);
-    assert_int_equal(seq_capacity(&l, 80e9, 30e9, 5e9, &c, &err), 0);
-    assert_int_equal(c, 29866);
-    assert_int_equal(seq_capacity(&l, 30e9, 30e9, 5e9, &c, &err), -ENOSPC);
-    y[2] *= 1.3; /* something else was on the device */
-    assert_int_equal(seq_line_fit(x, y, 5, &l, &err), 0);
-    assert_int_equal(seq_capacity(&l, 80e9, 30e9, 5e9, &c, &err), -EINVAL);
-    assert_non_null(strstr(err.text, "residual"));
-    assert_int_equal(c, 29866);
-    assert_int_equal(seq_line_fit(x, y, 1, &l, &err), -EINVAL);
-    assert_int_equal(seq_line_fit((double[]){5, 5, 5}, y, 3, &l, &err), -EINVAL);
-}
-
 static void shards_are_whole_zigzag_pieces(void **state)
 {
     static const struct {
@@ -84,27 +59,6 @@ static void shards_are_whole_zigzag_pieces(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT(t); i++)
         assert_int_equal(seq_shard_units(t[i].tokens, t[i].ranks, t[i].exact), t[i].units);
-}
-
-static void the_refit_follows_the_machine(void **state)
-{
-    static const uint64_t seed = 7;
-    struct seq_refit r = {0};
-    struct seq_line l;
-    uint64_t s = seed;
-
-    (void)state;
-    print_message("seed %llu\n", (unsigned long long)seed);
-    seq_refit_line(&r, &l);
-    assert_true(l.slope == 1 && l.base == 0 && seq_refit_error(&r) == 0);
-    for (int i = 0; i < 2000; i++) {
-        double p = 0.01 + 0.1 * seq_random_unit(&s);
-
-        seq_refit_add(&r, p, i < 1000 ? p : 1.4 * p + 0.002); /* then it gets slower */
-    }
-    seq_refit_line(&r, &l);
-    assert_true(fabs(l.slope - 1.4) < 0.01 && fabs(l.base - 0.002) < 0.0005);
-    assert_true(seq_refit_error(&r) > 0.15); /* the alarm: predictions are no longer true */
 }
 
 static void the_generator_is_the_normative_one(void **state)
@@ -218,9 +172,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_of_a_sequence_cost_what_it_costs),
         cmocka_unit_test(sharing_costs_what_each_rank_moves),
-        cmocka_unit_test(memory_gives_a_number_of_tokens),
         cmocka_unit_test(shards_are_whole_zigzag_pieces),
-        cmocka_unit_test(the_refit_follows_the_machine),
         cmocka_unit_test(the_generator_is_the_normative_one),
         cmocka_unit_test(lengths_are_the_published_ones),
         cmocka_unit_test(means_are_near_the_published_ones),

@@ -322,23 +322,6 @@ static void replicas_have_equal_numbers_of_micro_batches(void **state)
     }
 }
 
-static void the_loss_has_global_denominators(void **state)
-{
-    static const int64_t tokens[] = {10, 20, 30}, targets[] = {5, 0, 15};
-    struct seq_batch b = {.tokens = tokens, .targets = targets, .n = 3};
-    double sum = 0;
-
-    (void)state;
-    assert_true(fabs(seq_token_weight(&b, 0, 0) - 1.0 / 20) < 1e-15);
-    assert_true(seq_token_weight(&b, 1, 0) == 0);
-    assert_true(fabs(seq_token_weight(&b, 2, 1) - 1.0 / 30) < 1e-15);
-    for (size_t i = 0; i < 3; i++)
-        sum += seq_token_weight(&b, i, 1) * (double)targets[i];
-    assert_true(fabs(sum - 1) < 1e-15);
-    b.targets = NULL;
-    assert_true(fabs(seq_token_weight(&b, 1, 0) - 1.0 / 60) < 1e-15);
-}
-
 static void padding_is_counted(void **state)
 {
     static const int64_t tokens[] = {10, 20, 30, 40};
@@ -403,7 +386,6 @@ int main(void)
         cmocka_unit_test(bad_input_is_refused_by_name),
         cmocka_unit_test(names_are_found_and_others_answered_with_all),
         cmocka_unit_test(replicas_have_equal_numbers_of_micro_batches),
-        cmocka_unit_test(the_loss_has_global_denominators),
         cmocka_unit_test(padding_is_counted),
         cmocka_unit_test(a_plan_prints_as_json),
     };

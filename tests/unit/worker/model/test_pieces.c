@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "scheduler/plan/schedule.h"
-#include "scheduler/sequence/chunk.h"
+#include "tests/unit/scheduler/chunk_pipe.h"
 
 #define LENGTH 50 /* of sequence 0 */
 #define PIECE 8

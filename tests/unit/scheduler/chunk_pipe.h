@@ -1,13 +1,25 @@
-/* 1F1B over chunks: each stage issues its actions in an order fixed beforehand, each as soon as what it needs is
- * there. */
+/* chunk_pipe - 1F1B over chunks, reckoned in the plainest way: the twin of schedule_new_pieces()
+ *
+ * Each stage issues its actions in an order fixed beforehand, each as soon as what it needs is there.
+ */
+#ifndef MUSTER_TESTS_UNIT_SCHEDULER_CHUNK_PIPE_H
+#define MUSTER_TESTS_UNIT_SCHEDULER_CHUNK_PIPE_H
+
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "scheduler/sequence/chunk.h"
+#include "base/merr.h"
 #include "scheduler/sequence/plan.h"
+
+#define SEQ_STAGES_MAX 256
+
+struct chunk_unit {               /* in the order of forwards; chunks of one group are consecutive */
+    double forward_s, backward_s; /* on one stage */
+    int group;                    /* units of one group depend on each other; -1 alone */
+    int index, of;                /* in the group */
+};
 
 struct pipe {
     const struct chunk_unit *u;
@@ -19,7 +31,7 @@ struct pipe {
     double *now;
 };
 
-static void order_backwards(const struct chunk_unit *u, size_t n, size_t *back)
+static inline void order_backwards(const struct chunk_unit *u, size_t n, size_t *back)
 {
     for (size_t i = 0; i < n;) {
         size_t j = i + 1;
@@ -34,7 +46,7 @@ static void order_backwards(const struct chunk_unit *u, size_t n, size_t *back)
 
 /* Forwards before the first backward, then one backward, one forward; but a backward waits for its own forward, which
  * in a group comes with the last chunk. */
-static int wants_forward(const struct pipe *p, int s)
+static inline int wants_forward(const struct pipe *p, int s)
 {
     size_t warm = (size_t)(p->stages - s) < p->n ? (size_t)(p->stages - s) : p->n;
     size_t f = p->issued_f[s], b = p->issued_b[s];
@@ -45,7 +57,7 @@ static int wants_forward(const struct pipe *p, int s)
 }
 
 /* Issue the stage's next action if what it needs is done. */
-static int advance(struct pipe *p, int s)
+static inline int advance(struct pipe *p, int s)
 {
     size_t n = p->n;
 
@@ -77,7 +89,7 @@ static int advance(struct pipe *p, int s)
     return 1;
 }
 
-static int run(struct pipe *p)
+static inline int run(struct pipe *p)
 {
     size_t left = 2 * p->n * (size_t)p->stages;
 
@@ -93,7 +105,10 @@ static int run(struct pipe *p)
     return 0;
 }
 
-int chunk_pipe(const struct chunk_unit *u, size_t n, int stages, int keep, double *ret_makespan_s, struct merr *err)
+/* Time from the first forward to the last backward of 1F1B over stages, with K chunks kept; a dropped chunk computes
+ * its forward again right before its backward. Returns 0, -EINVAL, -ENOMEM. */
+static inline int chunk_pipe(const struct chunk_unit *u, size_t n, int stages, int keep, double *ret_makespan_s,
+                             struct merr *err)
 {
     struct pipe p = {.u = u, .n = n, .stages = stages, .keep = keep};
     size_t cells = n * (size_t)(stages > 0 ? stages : 0);
@@ -131,75 +146,30 @@ int chunk_pipe(const struct chunk_unit *u, size_t n, int stages, int keep, doubl
     return 0;
 }
 
-double chunk_pipe_bound(const struct chunk_unit *u, size_t n, int stages)
-{
-    double sum = 0, f = INFINITY, b = INFINITY;
+/* --- one group ------------------------------------------------------------------------------------------ */
 
-    for (size_t i = 0; i < n; i++) {
-        sum += u[i].forward_s + u[i].backward_s;
-        f = fmin(f, u[i].forward_s);
-        b = fmin(b, u[i].backward_s);
-    }
-    return n ? sum + (stages - 1) * (f + b) : 0;
-}
+enum chunk_step { CHUNK_FORWARD, CHUNK_FORWARD_DROP, CHUNK_FORWARD_AGAIN, CHUNK_BACKWARD };
 
-/* The packs first, then the groups: what is short fills the pipeline while it warms up. */
-static size_t units_of(const struct chunks *c, const struct seq_cost *cost, int stages, struct chunk_unit *u)
+struct chunk_action {
+    enum chunk_step step;
+    int index;
+};
+
+/* The actions of a group of n chunks of which keep are kept: at most 3 · n of them, to v. Returns how many. */
+static inline size_t chunk_trace(int n, int keep, struct chunk_action *v)
 {
+    int kept = keep < n ? keep : n;
     size_t at = 0;
 
-    for (int pass = 0; pass < 2; pass++)
-        for (size_t k = 0; k < c->n; k++) {
-            const struct chunk *v = &c->v[k];
-            double time_s = cost->micro_s;
-
-            if ((v->sequence < 0) != (pass == 0))
-                continue;
-            for (size_t x = v->first; x < v->first + v->n; x++)
-                time_s += seq_time(cost, c->pieces[x].start, c->pieces[x].tokens, 1);
-            time_s /= stages;
-            u[at++] = (struct chunk_unit){time_s * cost->forward_share, time_s * (1 - cost->forward_share),
-                                          (int)v->sequence, v->index, v->of};
-        }
+    assert(n >= 1 && keep >= 1);
+    for (int i = 0; i < n; i++)
+        v[at++] = (struct chunk_action){i < n - kept ? CHUNK_FORWARD_DROP : CHUNK_FORWARD, i};
+    for (int i = n - 1; i >= 0; i--) {
+        if (i < n - kept)
+            v[at++] = (struct chunk_action){CHUNK_FORWARD_AGAIN, i};
+        v[at++] = (struct chunk_action){CHUNK_BACKWARD, i};
+    }
     return at;
 }
 
-int chunk_choose(const int64_t *tokens, size_t n, const struct seq_cost *c, int stages, int64_t budget,
-                 const int64_t *z, size_t nz, int keep_max, struct chunk_choice *ret, struct merr *err)
-{
-    struct chunk_choice best = {.time_s = INFINITY};
-
-    if (stages < 1 || stages > SEQ_STAGES_MAX || keep_max < 1)
-        return merr_set(err, -EINVAL, "%d stages and %d chunks kept: want 1 to %d and 1 or more", stages, keep_max,
-                        SEQ_STAGES_MAX);
-    for (size_t i = 0; i < nz; i++) {
-        struct chunk_unit *u;
-        struct chunks v;
-        int rc;
-
-        if (z[i] > budget)
-            continue;
-        rc = chunks_build(tokens, n, z[i], 1, &v, err);
-        if (rc)
-            return rc;
-        u = malloc((v.n + 1) * sizeof(u[0]));
-        rc = u ? 0 : merr_set(err, -ENOMEM, "no memory for %zu chunks", v.n);
-        if (u)
-            (void)units_of(&v, c, stages, u);
-        for (int keep = 1; rc == 0 && keep <= keep_max && z[i] * keep <= budget; keep++) {
-            double time_s;
-
-            rc = chunk_pipe(u, v.n, stages, keep, &time_s, err);
-            if (rc == 0 && (time_s < best.time_s || (time_s == best.time_s && z[i] > best.z)))
-                best = (struct chunk_choice){z[i], keep, time_s};
-        }
-        free(u);
-        chunks_clear(&v);
-        if (rc)
-            return rc;
-    }
-    if (best.z == 0)
-        return merr_set(err, -ENOSPC, "none of %zu chunk sizes fits the budget: allow smaller ones", nz);
-    *ret = best;
-    return 0;
-}
+#endif
