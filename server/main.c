@@ -382,6 +382,7 @@ static int start_core(const struct settings *o, struct server *s, struct merr *e
                                     .retry_us = (int64_t)o->slow_retry_s * 1000000},
                            .accept_loss = o->accept_loss,
                            .clock = clock_real(),
+                           .chance = chance_real(),
                            .fatal = fatal};
 
     r = watermark_start(s->watermark, err);

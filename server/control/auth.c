@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/clock.h"
 #include "server/cluster/cluster.h"
@@ -44,11 +43,11 @@ int auth_hash(const char *text, char ret[AUTH_HASH_MAX])
     return 0;
 }
 
-int auth_secret(const char *prefix, char ret[AUTH_TOKEN_MAX], struct merr *err)
+int auth_secret(const struct chance *chance, const char *prefix, char ret[AUTH_TOKEN_MAX], struct merr *err)
 {
     unsigned char raw[TOKEN_BYTES];
 
-    if (getrandom(raw, sizeof(raw), 0) != (ssize_t)sizeof(raw))
+    if (!chance_draw(chance, raw, sizeof(raw)))
         return merr_set(err, -EIO, "no random bytes for a token");
     (void)snprintf(ret, AUTH_TOKEN_MAX, "%.4s", prefix);
     to_hex(raw, sizeof(raw), ret + 4);
@@ -223,8 +222,8 @@ static int add(struct auth *a, struct auth_entry *e, int64_t wall_us, json_t **r
     return 0;
 }
 
-int auth_make(struct auth *a, const struct auth_wanted *wanted, int64_t wall_us, char ret_token[AUTH_TOKEN_MAX],
-              json_t **ret_view, struct merr *err)
+int auth_make(struct auth *a, const struct chance *chance, const struct auth_wanted *wanted, int64_t wall_us,
+              char ret_token[AUTH_TOKEN_MAX], json_t **ret_view, struct merr *err)
 {
     char hash[AUTH_HASH_MAX];
     struct auth_entry e;
@@ -235,7 +234,7 @@ int auth_make(struct auth *a, const struct auth_wanted *wanted, int64_t wall_us,
         made += !*a->v[i].who.node;
     if (made >= AUTH_TOKENS_MAX)
         return merr_set(err, -ENOSPC, "there are %d tokens, as many as can be; revoke some", AUTH_TOKENS_MAX);
-    r = auth_secret("mst_", ret_token, err);
+    r = auth_secret(chance, "mst_", ret_token, err);
     if (r < 0)
         return r;
     if (auth_hash(ret_token, hash) < 0)

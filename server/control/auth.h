@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/chance.h"
 #include "base/merr.h"
 #include "server/control/agent_rights.h"
 #include "server/http/http.h"
@@ -39,8 +40,8 @@ struct auth_wanted {          /* a token */
 
 /* A new token, made at the wall time, good at once.
  * *ret_view: new, what auth_list says of it. -ENOSPC: there are AUTH_TOKENS_MAX; -EIO, -ENOMEM. */
-int auth_make(struct auth *a, const struct auth_wanted *wanted, int64_t wall_us, char ret_token[AUTH_TOKEN_MAX],
-              json_t **ret_view, struct merr *err);
+int auth_make(struct auth *a, const struct chance *chance, const struct auth_wanted *wanted, int64_t wall_us,
+              char ret_token[AUTH_TOKEN_MAX], json_t **ret_view, struct merr *err);
 /* Let a token that an agent has made itself be its node's, in place of those that the node had. Returns how many
  * these were; -EEXIST: the token is somebody's already; -ENOMEM. */
 int auth_bind(struct auth *a, const char *node, const char hash[AUTH_HASH_MAX], int64_t wall_us, struct merr *err);
@@ -57,7 +58,7 @@ void auth_keep_used(struct auth *a);
 /* The SHA-256 of a text. 0 or -EIO. */
 int auth_hash(const char *text, char ret[AUTH_HASH_MAX]);
 /* A text that nobody guesses, with this beginning of 4 bytes. 0 or -EIO. */
-int auth_secret(const char *prefix, char ret[AUTH_TOKEN_MAX], struct merr *err);
+int auth_secret(const struct chance *chance, const char *prefix, char ret[AUTH_TOKEN_MAX], struct merr *err);
 
 /* The role of a name a person writes; ROLE_NONE when it is none of theirs. */
 enum http_role auth_role(const char *name);

@@ -30,7 +30,7 @@ static int read_token(const char *path, bool make, char *ret, size_t size, struc
         *ret = '\0';
         return 0;
     }
-    if (r == -ENOENT && (r = auth_secret("mst_", fresh, err)) == 0) {
+    if (r == -ENOENT && (r = auth_secret(chance_real(), "mst_", fresh, err)) == 0) {
         buf_reset(&b);
         (void)buf_printf(&b, "%s\n", fresh);
         r = io_write_file(path, b.data, b.len, 0600, err);
@@ -258,7 +258,7 @@ static int load_key(struct auth *a, struct store *store, struct merr *err)
     store_rows_clear(&rows);
     if (*a->run_key)
         return 0;
-    r = auth_secret("mrk_", a->run_key, err);
+    r = auth_secret(chance_real(), "mrk_", a->run_key, err);
     if (r == 0)
         store_put(store, STORE_KEYS, "runs", a->run_key);
     return r;

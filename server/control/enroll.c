@@ -153,7 +153,7 @@ void enroll_make(struct core *c, struct call *call)
         return;
     }
     (void)snprintf(code.node, sizeof(code.node), "%s", node);
-    if (auth_secret("mjc_", text, &err) < 0 || auth_hash(text, code.hash) < 0 || keep(c, &code) < 0) {
+    if (auth_secret(c->cfg.chance, "mjc_", text, &err) < 0 || auth_hash(text, code.hash) < 0 || keep(c, &code) < 0) {
         call_problem(call, 503, "no-code", "no random bytes or no memory for a code");
         return;
     }

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/buf.h"
 #include "base/io.h"
@@ -47,7 +46,7 @@ int sealing_read_key(const char *path, struct sealing_key *ret, struct merr *err
     buf_init(&b, 4096);
     r = private_read_file(path, &b, err);
     if (r == -ENOENT) {
-        if (getrandom(ret->bytes, sizeof(ret->bytes), 0) != (ssize_t)sizeof(ret->bytes))
+        if (!chance_draw(chance_real(), ret->bytes, sizeof(ret->bytes)))
             return merr_set(err, -EIO, "no random bytes for a key");
         to_hex(ret->bytes, sizeof(ret->bytes), text);
         text[2 * SEALING_KEY_BYTES] = '\n';
@@ -63,14 +62,14 @@ int sealing_read_key(const char *path, struct sealing_key *ret, struct merr *err
     return 0;
 }
 
-char *sealing_close(const struct sealing_key *key, const char *of, const char *text)
+char *sealing_close(const struct chance *chance, const struct sealing_key *key, const char *of, const char *text)
 {
     size_t len = strlen(text), whole = NONCE + len + TAG;
     unsigned char *raw = malloc(whole);
     char *hex = malloc(2 * whole + 1);
     EVP_CIPHER_CTX *ctx = EVP_CIPHER_CTX_new();
     int n;
-    bool good = raw && hex && ctx && getrandom(raw, NONCE, 0) == NONCE &&
+    bool good = raw && hex && ctx && chance_draw(chance, raw, NONCE) &&
                 EVP_EncryptInit_ex(ctx, EVP_aes_256_gcm(), NULL, key->bytes, raw) == 1 &&
                 EVP_EncryptUpdate(ctx, NULL, &n, (const unsigned char *)of, (int)strlen(of)) == 1 &&
                 EVP_EncryptUpdate(ctx, raw + NONCE, &n, (const unsigned char *)text, (int)len) == 1 &&

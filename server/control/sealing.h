@@ -8,6 +8,7 @@
 
 #include <stddef.h>
 
+#include "base/chance.h"
 #include "base/merr.h"
 
 #define SEALING_KEY_BYTES 32
@@ -20,7 +21,7 @@ struct sealing_key {
 int sealing_read_key(const char *path, struct sealing_key *ret, struct merr *err);
 
 /* The sealed text as hexadecimal digits, new; NULL: no memory, or no chance. */
-char *sealing_close(const struct sealing_key *key, const char *of, const char *text);
+char *sealing_close(const struct chance *chance, const struct sealing_key *key, const char *of, const char *text);
 
 /* What was sealed, new. NULL: it was changed, is of something else or of another key. */
 char *sealing_open(const struct sealing_key *key, const char *of, const char *sealed);

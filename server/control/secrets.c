@@ -159,7 +159,7 @@ void secrets_put(struct core *c, struct call *call)
     if (is_new && !has_room(c, call, user))
         return;
     clock_rfc3339(c->now.wall_us, set_at);
-    sealed = c->cfg.secret_key ? sealing_close(c->cfg.secret_key, of, json_string_value(value)) : NULL;
+    sealed = c->cfg.secret_key ? sealing_close(c->cfg.chance, c->cfg.secret_key, of, json_string_value(value)) : NULL;
     if (!sealed ||
         !records_put_row_new(c, STORE_SECRETS, of, json_pack("{s:s, s:s}", "set_at", set_at, "sealed", sealed))) {
         free(sealed);

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/chance.h"
 #include "base/clock.h"
 #include "scheduler/cluster/rates.h"
 #include "scheduler/cluster/sched.h"
@@ -72,6 +73,7 @@ struct core_cfg {
     bool accept_loss;                          /* go on where the store lacks what was acknowledged */
     bool marked;                               /* the store is known to lack nothing */
     const struct clock *clock;                 /* borrowed; read by the turn alone */
+    const struct chance *chance;               /* borrowed */
     void (*fatal)(void *arg, const char *why); /* this process must end; any thread */
     void *arg;
 };

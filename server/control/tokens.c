@@ -105,7 +105,7 @@ void tokens_create(struct core *c, struct call *call)
 
     if (!read_wanted(call, c->now.wall_us, &wanted))
         return;
-    r = auth_make(c->cfg.auth, &wanted, c->now.wall_us, token, &view, &err);
+    r = auth_make(c->cfg.auth, c->cfg.chance, &wanted, c->now.wall_us, token, &view, &err);
     if (r < 0) {
         call_problem(call, r == -ENOSPC ? 409 : 503, r == -ENOSPC ? "too-many-tokens" : "no-token", "%s", err.text);
         return;

@@ -94,6 +94,7 @@ SEAMS = {
     "server/cluster/": [(r"clock_\w+_us|clock_gettime|time", "no clock is read here: take the time as an argument", []),
                         (r"(job_)?store_\w+|history_\w+", "no store is called here: give back what changed", [])],
     "server/control/": [
+        (r"getrandom|random|rand", "no chance is drawn here: see base/chance.h", []),
         (r"clock_\w+_us|clock_gettime|time", "only the turn reads the clock: see moment.h", ["server/control/turn.c"]),
         (r"(job_)?store_(put|drop|add|end)\w*|history_(add|skip|drop)\w*|aside_(put|drop|hide|show)\w*|audit_log_"
          r"(add|put|trim)\w*", "decisions put nothing into the store: see records.h",

@@ -126,6 +126,7 @@ def test_a_room_of_the_server_includes_what_is_below_it(tmp_path, path, bad, goo
     ("server/control/round", "now = clock_wall_us();", "only the turn reads the clock"),
     ("server/control/events", "now = clock_read_mono_us(clock);", "only the turn reads the clock"),
     ("server/control/plans", "now = time(NULL);", "only the turn reads the clock"),
+    ("server/control/enroll", "(void)getrandom(raw, 16, 0);", "no chance is drawn here"),
     ("server/cluster/links", "(void)clock_gettime(CLOCK_REALTIME, &ts);", "no clock is read here"),
     ("server/cluster/slots", "store_put(s, STORE_NODES, name, text);", "no store is called here"),
     ("server/control/dispatch", "job_store_put(s, 1, 0, 1, record, NULL);", "decisions put nothing into the store"),

@@ -225,6 +225,7 @@ static bool lead(struct one *o)
                            .audit_keep_s = 90 * 86400,
                            .user = {.jobs = s->jobs, .spec_bytes = UINT64_MAX, .streams = 4096},
                            .clock = &s->clock,
+                           .chance = chance_real(),
                            .fatal = fatal,
                            .arg = o};
     struct merr err;

@@ -107,6 +107,7 @@ static inline int scene_start(void **state)
                                          .las_us = 14400 * SECOND},
                                .slow = {.ratio = 1.25, .after_us = 30 * SECOND, .retry_us = 3600 * SECOND},
                                .clock = &s->clock.clock,
+                               .chance = chance_real(),
                                .fatal = scene_fatal,
                                .arg = s};
     s->spool = spool_memory_new(&s->cfg.spool);

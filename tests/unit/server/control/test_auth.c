@@ -73,7 +73,7 @@ static void make(struct scene *s, const char *user, int64_t expires_us, char tok
     json_t *view;
 
     (void)snprintf(wanted.who.user, sizeof(wanted.who.user), "%s", user);
-    assert_int_equal(auth_make(s->auth, &wanted, NOW, token, &view, NULL), 0);
+    assert_int_equal(auth_make(s->auth, chance_real(), &wanted, NOW, token, &view, NULL), 0);
     json_decref(view);
 }
 

@@ -125,6 +125,28 @@ static void a_token_is_good_until_the_very_second_that_it_was_made_for(void **st
     assert_int_equal(auth_look_up(auth, token, s->clock.wall_us + 61 * SECOND, &who), HTTP_AUTH_EXPIRED);
 }
 
+static bool always_fives(void *arg, void *bytes, size_t n)
+{
+    memset(bytes, 0x55, n);
+    return *(bool *)arg;
+}
+
+static void a_token_is_what_chance_gives_and_none_is_made_without(void **state)
+{
+    struct scene *s = *state;
+    bool there_is = true;
+    struct chance fives = {.draw = always_fives, .arg = &there_is};
+    struct scene_answer a;
+
+    s->core->cfg.chance = &fives;
+    a = create(s, "{\"user\": \"eve\"}");
+    assert_int_equal(a.status, 201);
+    assert_string_equal(json_string_value(json_object_get(a.body, "token")),
+                        "mst_555555555555555555555555555555555555555555555555");
+    there_is = false;
+    assert_int_equal(create(s, "{\"user\": \"eve\"}").status, 503);
+}
+
 static void the_tokens_of_files_are_not_revoked_here(void **state)
 {
     struct scene *s = *state;
@@ -146,6 +168,7 @@ int main(void)
         TEST(what_is_no_token_to_make_is_refused_by_its_field),
         TEST(a_token_is_told_once_and_is_good_until_it_is_revoked),
         TEST(a_token_is_good_until_the_very_second_that_it_was_made_for),
+        TEST(a_token_is_what_chance_gives_and_none_is_made_without),
         TEST(the_tokens_of_files_are_not_revoked_here),
     };
 
