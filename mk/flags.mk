@@ -34,3 +34,7 @@ CFLAGS_worker/engine/kernels/cpu/tile_avx2.c     := $(kernel_avx2_flags)
 CFLAGS_worker/engine/kernels/cpu/loops_avx512.c  := $(kernel_avx512_flags)
 CFLAGS_worker/engine/kernels/cpu/tile_avx512.c   := $(kernel_avx512_flags)
 CFLAGS_worker/engine/kernels/cpu/loops_generic.c := -O3 -Wno-psabi
+
+# Medians, of all ranks side by side, are worth the vectorizer, which takes no choice between floats that could trap.
+CFLAGS_scheduler/diagnose/lag_ranks.c  := $(if $(SANITIZE),,-O3 -fno-trapping-math)
+CFLAGS_scheduler/diagnose/lag_shared.c := $(if $(SANITIZE),,-O3 -fno-trapping-math)

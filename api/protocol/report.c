@@ -202,9 +202,12 @@ static const struct wire_field rank_fields[] = {
      .min = 0,
      .max = INT32_MAX,
      .most = REPORT_STEPS_MAX * REPORT_STEP_NUMBERS,
-     .what = "14 numbers for each step since the last report: step, flags (1 one of the run's first, 2 evaluated, 4 "
-             "saved, 8 paused), then microseconds: all of it, computing, in calls of tp, pp, dp, cp and other groups, "
-             "waiting for data, for saving, of processors; then work in tokens, and KiB sent"},
+     .what =
+         "17 numbers for each record of consecutive steps since the last report: the first step, how many there are, "
+         "how many count, flags of the others (1 the first, 2 evaluated, 4 saved, 8 paused), then, summed, "
+         "microseconds: all of it, computing, in calls of tp, pp, dp, cp and other groups, waiting for data, for "
+         "saving, of processors; work in tokens, KiB sent, and microseconds without a processor and at the limit "
+         "of the control group"},
     {.name = "ack",
      .kind = WIRE_LONG,
      .flags = WIRE_OMIT,
@@ -364,6 +367,14 @@ static const struct wire_field fields[] = {
      .fallback = -1,
      .what = "percent of the last ten seconds in which something on the node had to wait for a processor; -1: not "
              "known"},
+    {.name = "steal",
+     .kind = WIRE_INT,
+     .flags = WIRE_OMIT,
+     WIRE_AT(report, steal),
+     .min = -1,
+     .max = 100,
+     .fallback = -1,
+     .what = "percent of the processors' time since the last report that the hypervisor took; -1: not known"},
     {.name = "health",
      .kind = WIRE_JSON,
      .flags = WIRE_OMIT,

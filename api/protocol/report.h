@@ -53,12 +53,14 @@ struct report_stall {   /* of a rank that has shown no sign of life for a while 
     struct report_order order;
 };
 
-#define REPORT_STEPS_WINDOW 10 /* steps that are looked at together: all of them are told, or none */
-#define REPORT_STEPS_MAX 40    /* of a rank in one report */
+#define REPORT_STEPS_MAX 40  /* records of a rank in one report */
+#define REPORT_SPAN_MAX 1024 /* steps of one record */
 
-enum report_step {                    /* the numbers told of each step; times in microseconds */
-                   REPORT_STEP,       /* its number */
-                   REPORT_STEP_FLAGS, /* 1: one of the run's first; 2, 4, 8: an evaluation, a save, a pause beside it */
+enum report_step {                    /* of a record: sums over consecutive steps; times in microseconds */
+                   REPORT_STEP,       /* number of the first */
+                   REPORT_STEP_SPAN,  /* how many there are, */
+                   REPORT_STEP_COUNT, /* of which so many count: the rest of the numbers are of these */
+                   REPORT_STEP_FLAGS, /* of the others. 1: the first; 2, 4, 8: an evaluation, save, pause beside */
                    REPORT_STEP_WALL,
                    REPORT_STEP_BUSY, /* computing */
                    REPORT_STEP_TP,   /* in calls of groups */
@@ -68,9 +70,11 @@ enum report_step {                    /* the numbers told of each step; times in
                    REPORT_STEP_WORLD, /* of any other group */
                    REPORT_STEP_DATA,
                    REPORT_STEP_SAVE,
-                   REPORT_STEP_CPU,  /* of processors */
-                   REPORT_STEP_WORK, /* tokens */
-                   REPORT_STEP_KIB,  /* sent */
+                   REPORT_STEP_CPU,       /* of processors */
+                   REPORT_STEP_WORK,      /* tokens */
+                   REPORT_STEP_KIB,       /* sent */
+                   REPORT_STEP_STARVED,   /* could have run, and had no processor */
+                   REPORT_STEP_THROTTLED, /* its control group was at its limit of processor time */
                    REPORT_STEP_NUMBERS,
 };
 
@@ -90,7 +94,7 @@ struct report_rank {
     int64_t step;   /* -1: not known */
     char phase[16]; /* "": not known */
     struct report_stall stall;
-    int *steps;     /* REPORT_STEP_NUMBERS of each of its steps since the last report */
+    int *steps;     /* REPORT_STEP_NUMBERS of each record of its steps since the last report */
     size_t n_steps; /* numbers */
     struct report_ack ack;
     struct rank_exit exit; /* of one that has exited */
@@ -132,6 +136,7 @@ struct report {
     size_t n_runs;
     json_t *gpus;   /* NULL: none are offered */
     int pressure;   /* percent of the last ten seconds in which something had to wait for a processor; -1: not known */
+    int steal;      /* percent of its processors' time since the last report that the hypervisor took; -1: not known */
     json_t *health; /* what the node's checks say; NULL: nothing new */
     json_t *test;   /* what came of an active test; NULL: none was done */
     struct report_pieces pieces[REPORT_KINDS];

@@ -9,10 +9,10 @@
 
 #define WELL_AGAIN 3 /* windows */
 #define HOST_SHARE 0.05
+#define AWAY_SHARE 0.2
+#define STEP_SHARE 0.01    /* of the step, that a slow rank makes longer */
 #define ROLE_SLOWER 0.2231 /* ln 1.25 */
 #define ROLE_WINDOWS 3
-
-/* --- medians ------------------------------------------------------------------------------------------ */
 
 /* --- making ------------------------------------------------------------------------------------------- */
 
@@ -71,12 +71,17 @@ int lag_new(const struct lag_place *places, size_t n, struct lag **ret)
     if (!l)
         return -ENOMEM;
     l->n = n;
+    l->scale = 1;
     ok = (l->place = calloc(n + 1, sizeof(*l->place))) && (l->by_role = calloc(n + 1, sizeof(*l->by_role))) &&
          (l->role_at = calloc(n + 2, sizeof(*l->role_at))) && (l->by_replica = calloc(n + 1, sizeof(*l->by_replica))) &&
          (l->replica_at = calloc(n + 2, sizeof(*l->replica_at))) && (l->spread = calloc(n + 1, sizeof(*l->spread))) &&
          (l->past = calloc(n + 1, sizeof(*l->past))) && (l->role_hits = calloc(n + 1, sizeof(*l->role_hits))) &&
          (l->role_told = calloc(n + 1, sizeof(*l->role_told))) && (l->excess = calloc(n + 1, sizeof(*l->excess))) &&
-         (l->scratch = calloc(n + 1, sizeof(*l->scratch))) && (l->sigmas = calloc(n + 1, sizeof(*l->sigmas)));
+         (l->scratch = calloc(n + 1, sizeof(*l->scratch))) && (l->sigmas = calloc(n + 1, sizeof(*l->sigmas))) &&
+         (l->cells = calloc(n + 1, sizeof(*l->cells))) && (l->early = calloc(n + 1, sizeof(*l->early))) &&
+         (l->lasting = calloc(n + 1, sizeof(*l->lasting))) && (l->withheld = calloc(n + 1, sizeof(*l->withheld)));
+    for (int i = 0; i < LAG_LONG && ok; i++)
+        ok = (l->late[i] = calloc(n + 1, sizeof(*l->late[i])));
     for (int k = 0; k < LAG_KINDS && ok; k++)
         ok = (l->team[k] = calloc(n + 1, sizeof(*l->team[k])));
     for (int m = 0; m < LAG_MEASURES && ok; m++)
@@ -87,6 +92,8 @@ int lag_new(const struct lag_place *places, size_t n, struct lag **ret)
     }
     memcpy(l->place, places, n * sizeof(*places));
     l->roles = order(l, offsetof(struct lag_place, role), l->by_role, l->role_at);
+    for (size_t k = 0; k < l->roles; k++)
+        l->any_few = l->any_few || (l->role_at[k + 1] > l->role_at[k] && l->role_at[k + 1] - l->role_at[k] < FEW);
     l->replicas = order(l, offsetof(struct lag_place, replica), l->by_replica, l->replica_at);
     find_spread(l);
     count_teams(l);
@@ -100,6 +107,7 @@ void lag_free(struct lag *l)
         return;
     for (int i = 0; i < OPEN_MAX; i++) {
         free(l->window[i].told);
+        free(l->window[i].cost);
         for (int k = 0; k < LAG_KINDS; k++)
             free(l->window[i].least[k]);
     }
@@ -118,6 +126,12 @@ void lag_free(struct lag *l)
         free(l->more[m]);
         free(l->hit[m]);
     }
+    for (int i = 0; i < LAG_LONG; i++)
+        free(l->late[i]);
+    free(l->cells);
+    free(l->early);
+    free(l->lasting);
+    free(l->withheld);
     free(l->excess);
     free(l->scratch);
     free(l->sigmas);
@@ -131,7 +145,7 @@ static struct window *oldest(struct lag *l)
     struct window *w = NULL;
 
     for (int i = 0; i < OPEN_MAX; i++)
-        if (l->window[i].used && (!w || l->window[i].number < w->number))
+        if (l->window[i].used && (!w || l->window[i].from < w->from))
             w = &l->window[i];
     return w;
 }
@@ -139,9 +153,12 @@ static struct window *oldest(struct lag *l)
 /* Empty it; false: no memory. */
 static bool window_reset(struct lag *l, struct window *w)
 {
-    if (!w->told && !(w->told = calloc(l->n, sizeof(*w->told))))
+    if ((!w->told && !(w->told = calloc(l->n, sizeof(*w->told)))) ||
+        (!w->cost && !(w->cost = calloc(2 * LAG_WINDOW * l->n, sizeof(*w->cost)))))
         return false;
+    w->work = w->cost + LAG_WINDOW * l->n;
     memset(w->told, 0, l->n * sizeof(*w->told));
+    memset(w->cost, 0, 2 * LAG_WINDOW * l->n * sizeof(*w->cost));
     for (int k = 0; k < LAG_KINDS; k++) {
         size_t n = l->teams[k] * LAG_WINDOW;
 
@@ -151,61 +168,92 @@ static bool window_reset(struct lag *l, struct window *w)
             w->least[k][i] = -1;
     }
     w->closed = 0;
+    w->span = 0;
     return true;
 }
 
 /* The window of a step; NULL: there is no room, no memory, or it is older than all that are told of. */
-static struct window *window_of(struct lag *l, uint64_t number)
+static struct window *window_of(struct lag *l, uint64_t step)
 {
+    uint64_t steps = (uint64_t)l->scale * LAG_WINDOW;
     struct window *unused = NULL;
 
     for (int i = 0; i < OPEN_MAX; i++) {
-        if (l->window[i].used && l->window[i].number == number)
+        if (l->window[i].used && l->window[i].from <= step && step < l->window[i].end)
             return &l->window[i];
         if (!l->window[i].used)
             unused = &l->window[i];
     }
-    if (!unused || !window_reset(l, unused))
+    if (step < l->end || !unused || !window_reset(l, unused))
         return NULL;
     unused->used = true;
-    unused->number = number;
+    unused->scale = l->scale;
+    unused->from = step - step % steps > l->end ? step - step % steps : l->end;
+    unused->end = l->end = step - step % steps + steps;
     return unused;
 }
 
-static void close_for(struct window *w, size_t rank)
+/* Add the share of what was told that is of one cell of the window. */
+static void add(struct lag *l, struct window *w, size_t rank, uint64_t step, float share, float counts,
+                const struct lag_sample *s)
 {
-    w->closed += !w->told[rank].closed;
-    w->told[rank].closed = true;
+    size_t cell = step / w->scale % LAG_WINDOW;
+    struct told *t = &w->told[rank];
+
+    w->cost[cell * l->n + rank] += share * s->busy;
+    w->work[cell * l->n + rank] += share * s->work;
+    t->counts += share * counts;
+    t->sum.busy += share * s->busy;
+    t->sum.data += share * s->data;
+    t->sum.wall += share * s->wall;
+    t->sum.cpu += share * s->cpu;
+    t->sum.work += share * s->work;
+    t->sum.kib += share * s->kib;
+    t->sum.starved += share * s->starved;
+    t->sum.throttled += share * s->throttled;
+    for (int k = 0; k < LAG_KINDS; k++) {
+        float *least = &w->least[k][l->place[rank].team[k] * LAG_WINDOW + cell], us = s->call[k] / counts;
+
+        t->sum.call[k] += share * s->call[k];
+        *least = *least < 0 || us < *least ? us : *least;
+    }
 }
 
-void lag_take(struct lag *l, size_t rank, uint64_t step, const struct lag_sample *s)
+static void close_for(struct lag *l, size_t rank, uint64_t end)
 {
-    struct window *w = rank < l->n && step / LAG_WINDOW >= l->next ? window_of(l, step / LAG_WINDOW) : NULL;
-    struct told *t;
+    for (int i = 0; i < OPEN_MAX; i++) {
+        struct window *w = &l->window[i];
 
-    if (!w)
-        return;
-    for (int i = 0; i < OPEN_MAX; i++)
-        if (l->window[i].used && l->window[i].number < w->number)
-            close_for(&l->window[i], rank);
-    t = &w->told[rank];
-    if (s && s->work > 0 && s->busy > 0 && t->cost[step % LAG_WINDOW] == 0) {
-        t->cost[step % LAG_WINDOW] = s->busy / s->work;
-        t->n++;
-        t->sum.busy += s->busy;
-        t->sum.data += s->data;
-        t->sum.cpu += s->cpu;
-        t->sum.wall += s->wall;
-        t->sum.work += s->work;
-        for (int k = 0; k < LAG_KINDS; k++) {
-            float *least = &w->least[k][l->place[rank].team[k] * LAG_WINDOW + step % LAG_WINDOW];
-
-            t->sum.call[k] += s->call[k];
-            *least = *least < 0 || s->call[k] < *least ? s->call[k] : *least;
-        }
+        if (!w->used || w->end > end)
+            continue;
+        w->closed += !w->told[rank].closed;
+        w->told[rank].closed = true;
     }
-    if (step % LAG_WINDOW == LAG_WINDOW - 1)
-        close_for(w, rank);
+}
+
+void lag_take(struct lag *l, size_t rank, const struct lag_span *at, const struct lag_sample *s)
+{
+    bool counts = at->counts > 0 && s->work > 0 && s->busy > 0;
+    uint64_t step = at->step, end = step + at->steps, stop;
+
+    if (rank >= l->n || at->steps == 0 || at->steps > LAG_SPAN_MAX || at->counts > at->steps ||
+        end < l->past[rank].end || step < l->past[rank].end || end > UINT64_MAX / 2)
+        return;
+    l->past[rank].end = end;
+    while (l->scale < at->steps)
+        l->scale *= 2;
+    close_for(l, rank, step);
+    for (; step < end; step = stop) {
+        struct window *w = window_of(l, step);
+
+        stop = w ? (step / w->scale + 1) * w->scale : step + 1;
+        stop = stop > end ? end : stop;
+        if (w)
+            w->span = at->steps > w->span ? at->steps : w->span;
+        if (w && counts)
+            add(l, w, rank, step, (float)(stop - step) / (float)at->steps, (float)at->counts, s);
+    }
+    close_for(l, rank, end);
 }
 
 /* --- findings ------------------------------------------------------------------------------------------ */
@@ -231,7 +279,7 @@ static float data_share(struct lag *l, const struct window *w, uint32_t rank)
 static void classify(struct lag *l, const struct window *w, struct lag_finding *f)
 {
     const struct lag_place *p = &l->place[f->rank];
-    float lost = lag_withheld(l, f->rank);
+    float lost = l->withheld[f->rank];
     bool link = false;
 
     lag_find_lateness(l, w, f);
@@ -248,10 +296,12 @@ static void classify(struct lag *l, const struct window *w, struct lag_finding *
     }
 }
 
-static void judge_rank(struct lag *l, const struct window *w, uint32_t rank, struct lag_verdict *v)
+/* There is news of the rank, or may be. */
+static void judge_rank(struct lag *l, const struct window *w, uint32_t rank, float data, float away,
+                       struct lag_verdict *v)
 {
+    const struct told *t = &w->told[rank];
     struct past *p = &l->past[rank];
-    float data = data_share(l, w, rank);
     struct lag_finding f = {.rank = rank,
                             .role = l->place[rank].role,
                             .node = l->place[rank].node,
@@ -259,31 +309,51 @@ static void judge_rank(struct lag *l, const struct window *w, uint32_t rank, str
                             .p = 1,
                             .factor = exp((double)l->excess[rank]),
                             .sigmas = l->sigmas[rank],
+                            .starved = t->sum.wall > 0 ? t->sum.starved / t->sum.wall : 0,
+                            .throttled = t->sum.wall > 0 ? t->sum.throttled / t->sum.wall : 0,
                             .early = p->early_step};
-    bool hit = l->excess[rank] > 0, stalls = data > (float)HOST_SHARE;
 
-    p->hits = (uint8_t)(p->hits << 1 | hit);
-    p->data_hits = (uint8_t)(p->data_hits << 1 | stalls);
-    v->suspects += p->early_step > 0;
-    p->quiet = hit || stalls || l->hit[LAG_CPU][rank] ? 0 : (uint8_t)(p->quiet + (p->quiet < 255));
     if (p->slow && p->quiet >= WELL_AGAIN) {
         p->slow = false;
         f.over = true;
         f.class_ = LAG_COMPUTE;
         f.factor = exp((double)(isnan(l->more[LAG_BUSY][rank]) ? 0 : l->more[LAG_BUSY][rank]));
         lag_add(v, &f);
-    } else if (!p->slow && hit && lag_twice(p->hits)) {
+    } else if (!p->slow && (p->hits & 1) && (l->lasting[rank] || lag_twice(p->hits))) {
         p->slow = true;
         classify(l, w, &f);
         lag_add(v, &f);
-    } else if (!p->slow && stalls && lag_twice(p->data_hits)) {
+    } else if (!p->slow && ((p->data_hits & lag_twice(p->data_hits)) || (p->away_hits & lag_twice(p->away_hits)))) {
         p->slow = true;
         f.class_ = LAG_HOST;
-        f.data = true;
-        f.withheld = data;
-        f.factor = 1 / (1 - (data < 0.99f ? (double)data : 0.99));
+        f.data = p->data_hits & lag_twice(p->data_hits);
+        f.away = !f.data;
+        f.withheld = f.data ? data : away;
+        f.factor = 1 / (1 - (f.withheld < 0.99 ? f.withheld : 0.99));
         lag_find_lateness(l, w, &f);
         lag_add(v, &f);
+    }
+}
+
+static void judge_ranks(struct lag *l, const struct window *w, struct lag_verdict *v)
+{
+    for (uint32_t i = 0; i < l->n; i++) {
+        const struct told *t = &w->told[i];
+        struct past *p = &l->past[i];
+        bool starves = t->sum.starved > (float)AWAY_SHARE * t->sum.wall;
+        float data = data_share(l, w, i), away = starves ? lag_starved_more(l, w, i) : 0;
+        bool hit = l->excess[i] > 0 && t->sum.busy * (1 - expf(-l->excess[i])) > (float)STEP_SHARE * t->sum.wall;
+        bool stalls = data > (float)HOST_SHARE, lacks = away > (float)AWAY_SHARE && !l->hit[LAG_CPU][i];
+
+        if (l->cells[i] < STEPS_LEAST)
+            continue;
+        p->hits = (uint8_t)(p->hits << 1 | hit);
+        p->data_hits = (uint8_t)(p->data_hits << 1 | stalls);
+        p->away_hits = (uint8_t)(p->away_hits << 1 | lacks);
+        v->suspects += p->early_step > 0;
+        p->quiet = hit || stalls || lacks || l->hit[LAG_CPU][i] ? 0 : (uint8_t)(p->quiet + (p->quiet < 255));
+        if (hit || stalls || lacks || p->slow)
+            judge_rank(l, w, i, data, away, v);
     }
 }
 
@@ -321,7 +391,7 @@ static float *role_costs(struct lag *l, const struct window *w)
         size_t n = l->role_at[k + 1] - l->role_at[k], by = n > SAMPLE ? n / SAMPLE : 1, got = 0;
 
         for (size_t i = 0; i < n; i += by)
-            if (w->told[rank[i]].n >= STEPS_LEAST)
+            if (l->cells[rank[i]] >= STEPS_LEAST)
                 l->scratch[got++] = w->told[rank[i]].sum.busy / w->told[rank[i]].sum.work;
         role[k] = lag_median(l->scratch, got);
     }
@@ -329,12 +399,12 @@ static float *role_costs(struct lag *l, const struct window *w)
 }
 
 /* Enough steps of enough ranks. */
-static bool says_something(const struct lag *l, const struct window *w)
+static bool says_something(const struct lag *l)
 {
     size_t told = 0;
 
     for (size_t i = 0; i < l->n; i++)
-        told += w->told[i].n >= STEPS_LEAST;
+        told += l->cells[i] >= STEPS_LEAST;
     return 2 * told > l->n;
 }
 
@@ -345,9 +415,7 @@ static void judge(struct lag *l, struct window *w, struct lag_verdict *v)
     l->judged++;
     lag_compare(l, w);
     lag_measure_groups(l, w);
-    for (uint32_t i = 0; i < l->n; i++)
-        if (w->told[i].n >= STEPS_LEAST)
-            judge_rank(l, w, i, v);
+    judge_ranks(l, w, v);
     lag_judge_groups(l, v);
     if (role)
         judge_roles(l, v, role);
@@ -363,11 +431,13 @@ bool lag_judge(struct lag *l, struct lag_verdict *ret)
         open += l->window[i].used;
     if (!w || (w->closed < l->n && open < OPEN_MAX))
         return false;
-    *ret = (struct lag_verdict){.first_step = w->number * LAG_WINDOW};
-    if (says_something(l, w))
+    *ret = (struct lag_verdict){.first_step = w->from, .end_step = w->end};
+    lag_count(l, w);
+    if (says_something(l))
         judge(l, w, ret);
-    l->next = w->number + 1;
     w->used = false;
+    while (l->scale == w->scale && l->scale > 1 && 2 * w->span <= w->scale) /* steps have become longer */
+        w->scale = l->scale /= 2;
     return true;
 }
 

@@ -3,7 +3,9 @@
  * In a synchronous run all ranks are as slow as the slowest, so steps' times name nobody. What a rank computes itself
  * is compared with what ranks of its role (its pipeline stage, on devices of its class) compute in the same step, per
  * token; single steps deviate all the time, so windows of LAG_WINDOW steps are judged by their median, and two hits in
- * three windows make a finding. Ranks of roles with few members are also compared with their own past. How long the
+ * three windows make a finding, or a smaller deviation that stays for LAG_LONG windows. Of short steps, of which ranks
+ * tell by sums over 2, 4, 8 … steps, a window has LAG_WINDOW such sums: each step counts, whatever its length. Ranks of
+ * roles with few members are also compared with their own past. How long the
  * members of a group are in its calls tells the rest: who comes late is in them for the shortest time, and a slow link
  * makes all of them long. Counts and durations on one clock each are all that is used.
  *
@@ -18,6 +20,8 @@
 #include <stdint.h>
 
 #define LAG_WINDOW 10
+#define LAG_LONG 5
+#define LAG_SPAN_MAX 1024 /* steps that are told in one sum */
 #define LAG_FOUND_MAX 8
 
 enum lag_kind { LAG_TP, LAG_DP, LAG_CP, LAG_KINDS }; /* of groups whose calls wait for all members */
@@ -28,11 +32,20 @@ struct lag_place { /* of a rank in its run; all numbers are below the number of 
     uint32_t team[LAG_KINDS]; /* the same for the members of a group; one with a single member is passed over */
 };
 
-struct lag_sample {         /* what a rank told of a step, microseconds */
+struct lag_span {    /* consecutive steps that a rank tells of at once */
+    uint64_t step;   /* the first */
+    uint32_t steps;  /* how many */
+    uint32_t counts; /* those that count: the others warm up, evaluate or save */
+};
+
+struct lag_sample {         /* what a rank told of the steps that count, summed; microseconds */
     float busy, data, wall; /* computing, waiting for data, all of it */
     float cpu;              /* of processors, where they compute; 0: a GPU does */
     float work;             /* tokens */
     float call[LAG_KINDS];  /* in calls */
+    float kib;              /* sent */
+    float starved;          /* it could have run, and had no processor; a part of it: */
+    float throttled;        /* its control group was at its limit */
 };
 
 enum lag_class {
@@ -57,14 +70,20 @@ struct lag_finding {
     double p;           /* 1: others wait for it; 0: all are long in calls; between: both */
     enum lag_kind kind; /* of the group that p, and a link's factor, are of; LAG_KINDS: none */
     double withheld;    /* of a host: the share of the step that it waited for data, or had no processor */
-    bool data;          /* of a host: for data */
+    bool data;          /* of a host: for data, */
+    bool away;          /* or it had no processor while it waited for others: what it computes took no longer */
+    double starved;     /* the shares of the time in which it could have run and had no processor, */
+    double throttled;   /* and its control group was at its limit */
+    double kib_s;       /* of a link: what its members send in a second of their calls, KiB; 0: not told, */
+    double kib_s_usual; /* and what they usually do */
     uint64_t early;     /* the step at which it was first suspected; 0: not before the finding */
 };
 
 struct lag_verdict {
     struct lag_finding found[LAG_FOUND_MAX]; /* news, the worst first */
     size_t n;
-    uint64_t first_step; /* of the window */
+    uint64_t first_step; /* of the window, */
+    uint64_t end_step;   /* and the one after it */
     size_t suspects;     /* ranks to which attention is drawn; most are not found to be slow later */
 };
 
@@ -74,8 +93,8 @@ struct lag;
 int lag_new(const struct lag_place *places, size_t n, struct lag **ret);
 void lag_free(struct lag *l);
 
-/* A rank tells of a step that counts, or (NULL) of one that does not: it warms up, evaluates or saves. */
-void lag_take(struct lag *l, size_t rank, uint64_t step, const struct lag_sample *s);
+/* A rank tells of steps, later ones than before; s: borrowed. */
+void lag_take(struct lag *l, size_t rank, const struct lag_span *at, const struct lag_sample *s);
 
 /* Judge a window that all ranks have told of, or that is not waited for any more. False: there is none. */
 bool lag_judge(struct lag *l, struct lag_verdict *ret);

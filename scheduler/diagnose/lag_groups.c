@@ -6,6 +6,7 @@
 
 #define LINK_SLOWER 1.5
 #define LINK_SPREADS 5
+#define RATE_SLOWER 1.3 /* for each byte: that calls with more to send are longer says nothing */
 #define LINK_SHARE 0.02 /* of the step, that a link takes more */
 #define VOTE 0.6
 #define VOTE_AHEAD 0.3
@@ -24,20 +25,27 @@ static void measure_teams(struct lag *l, const struct window *w)
                 if (w->least[k][i * LAG_WINDOW + (size_t)at] >= 0)
                     v[got++] = w->least[k][i * LAG_WINDOW + (size_t)at];
             t->least = got >= STEPS_LEAST ? lag_median_few(v, got) : -1;
-            t->most = 0;
+            t->most = t->kib = t->lack = 0;
             t->stretch = 1;
         }
-        for (size_t i = 0; i < l->n; i++) {
-            const struct told *t = &w->told[i];
-            struct team *of = &l->team[k][l->place[i].team[k]];
-            float stretch, us = t->n > 0 ? t->sum.call[k] / (float)t->n : 0;
+    }
+    for (size_t i = 0; i < l->n; i++) {
+        const struct told *t = &w->told[i];
+        float by = t->counts > 0 ? 1 / t->counts : 0, lack = t->sum.starved * by, stretch = 1 / (1 - l->withheld[i]);
 
-            if (of->members < 2 || t->n == 0)
+        if (by == 0)
+            continue;
+        for (int k = 0; k < LAG_KINDS; k++) {
+            struct team *of = &l->team[k][l->place[i].team[k]];
+            float us = t->sum.call[k] * by, kib = t->sum.kib * by;
+
+            if (of->members < 2)
                 continue;
-            stretch = 1 / (1 - lag_withheld(l, (uint32_t)i));
+            of->lack = lack > of->lack ? lack : of->lack;
             of->stretch = stretch > of->stretch ? stretch : of->stretch;
             of->most = us > of->most ? us : of->most;
-            of->wall = t->sum.wall / (float)t->n;
+            of->wall = t->sum.wall * by;
+            of->kib = kib > of->kib ? kib : of->kib;
         }
     }
 }
@@ -48,12 +56,15 @@ static void judge_teams(struct lag *l)
     for (int k = 0; k < LAG_KINDS; k++)
         for (size_t i = 0; i < l->teams[k]; i++) {
             struct team *t = &l->team[k][i];
+            float least;
             bool hit;
 
             if (t->least < 0)
                 continue;
-            hit = t->windows >= PAST_LEAST && t->least > (float)LINK_SLOWER * t->stretch * t->usual &&
-                  t->least - t->usual > (float)LINK_SHARE * t->wall && t->least - t->usual > LINK_SPREADS * t->spread;
+            least = t->least - t->lack; /* a member that stood still in them made them longer */
+            hit = t->windows >= PAST_LEAST && least > (float)LINK_SLOWER * t->stretch * t->usual &&
+                  least - t->usual > (float)LINK_SHARE * t->wall && least - t->usual > LINK_SPREADS * t->spread &&
+                  least * t->kib_usual >= (float)RATE_SLOWER * t->usual * t->kib;
             t->hits = (uint8_t)(t->hits << 1 | hit);
             if (!hit) {
                 float weight = t->windows < PAST_LEAST ? 1.0f / (float)(t->windows + 1) : (float)PAST_WEIGHT;
@@ -61,6 +72,7 @@ static void judge_teams(struct lag *l)
                 if (t->windows > 0)
                     t->spread += weight * (1.2533f * fabsf(t->least - t->usual) - t->spread);
                 t->usual += weight * (t->least - t->usual);
+                t->kib_usual += weight * (t->kib - t->kib_usual);
                 t->windows++;
             }
         }
@@ -79,9 +91,9 @@ void lag_find_lateness(const struct lag *l, const struct window *w, struct lag_f
         const struct team *t = &l->team[k][l->place[f->rank].team[k]];
         float late;
 
-        if (t->members < 2 || t->least < 0 || told->n == 0)
+        if (t->members < 2 || t->least < 0 || told->counts == 0)
             continue;
-        late = t->most - told->sum.call[k] / (float)told->n;
+        late = t->most - told->sum.call[k] / told->counts;
         f->late_us = late > f->late_us ? late : f->late_us;
         if (lag_twice(t->hits) < slow || (lag_twice(t->hits) == slow && t->most - t->least <= wait))
             continue;
@@ -132,7 +144,10 @@ void lag_judge_groups(struct lag *l, struct lag_verdict *v)
 {
     for (int k = 0; k < LAG_KINDS; k++) {
         struct lag_finding f = {.class_ = LAG_LINK, .kind = (enum lag_kind)k};
-        bool fresh = false, any = false;
+        bool fresh = false, any = false, alone = true; /* all that is sent is of groups of this kind */
+
+        for (int other = 0; other < LAG_KINDS; other++)
+            alone = alone && (other == k || l->teams[other] == l->n);
 
         for (size_t i = 0; i < l->teams[k]; i++) {
             struct team *t = &l->team[k][i];
@@ -147,6 +162,8 @@ void lag_judge_groups(struct lag *l, struct lag_verdict *v)
             if (factor > f.factor) {
                 f.factor = factor;
                 f.rank = t->first;
+                f.kib_s = alone ? 1e6 * (double)(t->kib / t->least) : 0;
+                f.kib_s_usual = alone ? 1e6 * (double)(t->kib_usual / t->usual) : 0;
                 f.p = t->most > t->usual ? (double)((t->most - t->least) / (t->most - t->usual)) : 0;
             }
         }

@@ -5,7 +5,7 @@
 #include "scheduler/diagnose/lag.h"
 
 #define OPEN_MAX 8       /* windows that ranks are still telling of */
-#define STEPS_LEAST 5    /* of a window that count */
+#define STEPS_LEAST 5    /* cells of a window that count */
 #define SAMPLE 1024      /* ranks of which a median is taken, spread evenly; of a replica: */
 #define FEW 8            /* ranks of a role: below that they are compared with their own past, too */
 #define REPLICA_LEAST 16 /* ranks of a replica that has a factor of its own */
@@ -13,19 +13,20 @@
 #define PAST_WEIGHT 0.1
 #define LATE 0.7 /* P of section 2.2 of CCL-D: from here on the others wait for one */
 
-struct told {               /* by a rank of a window */
-    bool closed;            /* it tells no more of it */
-    uint8_t n;              /* steps that count */
-    float cost[LAG_WINDOW]; /* busy for each unit of work; 0: not told */
+struct told {     /* by a rank of a window */
+    bool closed;  /* it tells no more of it */
+    float counts; /* steps */
     struct lag_sample sum;
 };
 
-struct window {
+struct window { /* of LAG_WINDOW cells, each of so many steps */
     bool used;
-    uint64_t number;
+    uint32_t scale, span; /* steps of a cell; the most that were told at once */
+    uint64_t from, end;   /* its first step, and the one after it */
     size_t closed;
     struct told *told;       /* by rank */
-    float *least[LAG_KINDS]; /* of each group, by step: the shortest that a member was in its calls; < 0: not told */
+    float *cost, *work;      /* by cell, then rank: busy, when it is judged for each unit of work; 0: not told */
+    float *least[LAG_KINDS]; /* of each group, by cell: the shortest that a member was in its calls; < 0: not told */
 };
 
 /* What a rank is compared by: time that it computes, and processor time where the processor computes. */
@@ -37,12 +38,12 @@ struct usual {        /* of one of few */
     float spread;     /* how much that varies */
 };
 
-struct past {                /* of a rank */
-    uint8_t hits, data_hits; /* of the last windows, the newest lowest */
-    uint8_t quiet;           /* windows without, of one that was found */
+struct past {                           /* of a rank */
+    uint8_t hits, data_hits, away_hits; /* of the last windows, the newest lowest */
+    uint8_t quiet;                      /* windows without, of one that was found */
     bool slow;
-    float early; /* rule C */
-    uint64_t early_step;
+    uint64_t end;        /* it has told of the steps before this one */
+    uint64_t early_step; /* rule C */
     struct usual usual[LAG_MEASURES];
 };
 
@@ -51,9 +52,11 @@ struct team {                /* of a kind */
     uint32_t first, members; /* first: rank */
     float usual;             /* least, usually; 0: not known */
     float spread;            /* how much that varies */
+    float kib, kib_usual;    /* that a member sends, a step; 0: not told */
     uint32_t windows;
     uint8_t hits;
     bool slow;
+    float lack;    /* of the window, a step: the longest that a member had no processor */
     float stretch; /* as many times as long calls may take because a member lacks a processor */
 };
 
@@ -64,6 +67,7 @@ struct lag {
     uint32_t *by_replica, *replica_at;
     bool *spread; /* replicas of several nodes and enough ranks */
     size_t replicas;
+    bool any_few; /* roles with few members */
     struct window window[OPEN_MAX];
     struct past *past;
     struct team *team[LAG_KINDS]; /* by number */
@@ -73,22 +77,28 @@ struct lag {
     uint8_t *role_hits;
     bool *role_told;
     uint32_t judged;
-    uint64_t next; /* windows before this one are judged */
+    uint64_t end;                  /* of the newest window */
+    uint32_t scale;                /* of the next one */
+    float *early, *late[LAG_LONG]; /* by rank: rule C; the last windows' ln of its cost to what it should be */
     /* of the window that is judged */
+    float *cells;              /* by rank: how many count */
     float *more[LAG_MEASURES]; /* by rank: ln of its cost to what it should be; NAN: not told */
     bool *hit[LAG_MEASURES];   /* and whether that is no chance */
     float *excess;             /* by rank: ln of its slowness; 0: no hit */
+    bool *lasting;             /* and whether it has been there for LAG_LONG windows */
+    float *withheld;           /* the share of its time computing that it had no processor, and would have needed one */
     float *sigmas;
     float *scratch;
 };
 
-float lag_median(float *v, size_t n);     /* v is reordered; 0: of none */
-float lag_median_few(float *v, size_t n); /* the same, cheaper where n is small; v is sorted */
-bool lag_twice(uint8_t hits);             /* in the last three windows */
-float lag_withheld(const struct lag *l, uint32_t rank);
+float lag_median(const float *v, size_t n); /* 0: of none */
+float lag_median_few(float *v, size_t n);   /* the same, cheaper where n is small; v is sorted */
+float lag_starved_more(const struct lag *l, const struct window *w, uint32_t rank);
+bool lag_twice(uint8_t hits); /* in the last three windows */
 void lag_add(struct lag_verdict *v, const struct lag_finding *f);
 
-/* lag_ranks: more, hit, excess and sigmas of all ranks in a window. Costs in it become ratios. */
+/* lag_ranks: more, hit, excess, lasting, withheld and sigmas of all ranks in a window. Costs in it become ratios. */
+void lag_count(struct lag *l, struct window *w); /* first: cells, and costs for each unit of work */
 void lag_compare(struct lag *l, struct window *w);
 
 /* lag_groups */

@@ -1,65 +1,100 @@
 #include "scheduler/diagnose/lag_priv.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SAMPLE_REPLICA 64
+#define SAMPLE_REPLICA 32
 #define SIGMAS 5
 #define SIGMA_LEAST 0.003
 #define SIGMA_FEW 0.02
-#define SLOWER 0.0296        /* ln 1.03 */
+#define SLOWER 0.0296         /* ln 1.03 */
+#define SLOWER_LASTING 0.0218 /* ln 1.022, on the average of LAG_LONG windows, */
+#define LASTING_LEAST 0.006   /* and so much in each */
+#define SIGMAS_LASTING 6
 #define SLOWER_CPU 0.0488    /* ln 1.05 */
 #define SLOWER_FEW 0.0953    /* ln 1.10 */
 #define SLOWER_ALWAYS 0.2231 /* ln 1.25: of few ranks, since their run began */
-#define EARLY_CAP 0.15       /* see rule C in early() */
-#define EARLY_SLACK 0.02
-#define EARLY_ALARM 0.35
+#define EARLY_CAP 0.15f      /* see rule C in early() */
+#define EARLY_SLACK 0.02f
+#define EARLY_ALARM 0.35f
+#define WITHHELD_LEAST 0.05f /* ln: of time computing, where it may be for want of a processor */
+#define LANES 64             /* ranks whose cells are sorted side by side */
 
 /* --- residuals ----------------------------------------------------------------------------------------- */
 
-/* Per step of the window, what the role's ranks usually take; of those that are told. */
-static size_t gather(const struct lag *l, const struct window *w, const uint32_t *rank, size_t n, size_t most, int at)
+static float *cell_of(const struct lag *l, const struct window *w, int at)
+{
+    return w->cost + (size_t)at * l->n;
+}
+
+void lag_count(struct lag *l, struct window *w)
+{
+    memset(l->cells, 0, l->n * sizeof(*l->cells));
+    for (int at = 0; at < LAG_WINDOW; at++) {
+        float *restrict cost = cell_of(l, w, at), *restrict cells = l->cells;
+        const float *restrict work = w->work + (size_t)at * l->n;
+
+        for (size_t i = 0; i < l->n; i++) {
+            cost[i] /= work[i] > 0 ? work[i] : 1;
+            cells[i] += work[i] > 0 ? 1 : 0;
+        }
+    }
+}
+
+/* What ranks took in a cell, of those that are told: most of them, evenly. */
+static size_t gather(const struct lag *l, const float *cost, const uint32_t *rank, size_t n, size_t most)
 {
     size_t by = n > most ? n / most : 1, got = 0;
 
     for (size_t i = 0; i < n; i += by)
-        if (w->told[rank[i]].cost[at] > 0)
-            l->scratch[got++] = w->told[rank[i]].cost[at];
+        if (cost[rank[i]] > 0)
+            l->scratch[got++] = cost[rank[i]];
     return got;
 }
 
-/* ln x for x about 1: early() looks at small deviations only. */
-static float ln_near(float ratio)
+/* Rule C, CUSUM: small deviations add up. Draws attention to a rank early, and to others that are well; never more. */
+static float early(float sum, float cost)
 {
-    float d = ratio - 1;
+    float d = cost - 1, x = d > 0.3f ? 0.26f : d < -0.3f ? -0.35f : d - d * d / 2 + d * d * d / 3; /* about ln */
 
-    return d > 0.3f ? 0.26f : d < -0.3f ? -0.35f : d - d * d / 2 + d * d * d / 3;
+    x = (x < EARLY_CAP ? x : EARLY_CAP) - EARLY_SLACK;
+    sum += cost > 0 ? x : 0;
+    return sum > 0 ? sum : 0;
 }
 
-/* Rule C, CUSUM: small deviations add up. Draws attention to a rank early, and to others that are well; never more. */
-static void early(struct lag *l, uint32_t rank, float x, uint64_t step)
+/* The cell in which it was suspected first, where it is by the end of the window. */
+static void note_early(struct lag *l, const struct window *w, uint32_t rank, float was)
 {
     struct past *p = &l->past[rank];
 
-    p->early += (x > EARLY_CAP ? (float)EARLY_CAP : x) - (float)EARLY_SLACK;
-    p->early = p->early > 0 ? p->early : 0;
-    if (p->early == 0)
+    if (l->early[rank] == 0)
         p->early_step = 0;
-    if (p->early >= (float)EARLY_ALARM && p->early_step == 0)
-        p->early_step = step;
+    if (l->early[rank] < EARLY_ALARM || p->early_step > 0)
+        return;
+    for (int at = 0; at < LAG_WINDOW && p->early_step == 0; at++) {
+        was = early(was, cell_of(l, w, at)[rank]);
+        if (was >= EARLY_ALARM || at == LAG_WINDOW - 1)
+            p->early_step = w->end - (uint64_t)(LAG_WINDOW - at) * w->scale;
+    }
 }
 
 /* Turn the costs of the ranks of a large role into ratios to what the role takes, */
 static void compare_many(struct lag *l, struct window *w, const uint32_t *rank, size_t n)
 {
-    for (int at = 0; at < LAG_WINDOW; at++) {
-        size_t got = gather(l, w, rank, n, SAMPLE, at);
-        float usual = lag_median(l->scratch, got);
+    bool row = rank[n - 1] - rank[0] + 1 == n; /* they stand side by side */
 
-        for (size_t i = 0; i < n && usual > 0; i++)
-            w->told[rank[i]].cost[at] /= usual;
+    for (int at = 0; at < LAG_WINDOW; at++) {
+        float *cost = cell_of(l, w, at);
+        size_t got = gather(l, cost, rank, n, SAMPLE);
+        float usual = lag_median(l->scratch, got), by = usual > 0 ? 1 / usual : 1;
+
+        for (size_t i = 0; i < n && row; i++)
+            cost[rank[0] + i] *= by;
+        for (size_t i = 0; i < n && !row; i++)
+            cost[rank[i]] *= by;
     }
 }
 
@@ -70,39 +105,82 @@ static void divide_by_replica(struct lag *l, struct window *w)
         const uint32_t *rank = l->by_replica + l->replica_at[k];
         size_t n = l->replica_at[k + 1] - l->replica_at[k];
 
-        if (!l->spread[k])
-            continue;
-        for (int at = 0; at < LAG_WINDOW; at++) {
-            size_t got = gather(l, w, rank, n, SAMPLE_REPLICA, at);
-            float usual = got >= REPLICA_LEAST ? lag_median(l->scratch, got) : 0;
+        for (int at = 0; at < LAG_WINDOW && l->spread[k]; at++) {
+            float *cost = cell_of(l, w, at);
+            size_t got = gather(l, cost, rank, n, SAMPLE_REPLICA);
+            float usual = got >= REPLICA_LEAST ? lag_median(l->scratch, got) : 0, by = usual > 0 ? 1 / usual : 1;
 
-            for (size_t i = 0; i < n && usual > 0; i++)
-                w->told[rank[i]].cost[at] /= usual;
+            for (size_t i = 0; i < n; i++)
+                cost[rank[i]] *= by;
         }
     }
 }
 
-static void find_medians(struct lag *l, const struct window *w, const uint32_t *rank, size_t n)
+/* Sort the cells of some ranks side by side, by a network of 29 comparisons (tests hold it to all 1,024 orders). */
+static void sort_lanes(float v[LAG_WINDOW][LANES])
 {
-    for (size_t i = 0; i < n; i++) {
-        const struct told *t = &w->told[rank[i]];
-        float v[LAG_WINDOW];
-        size_t got = 0;
+    static const uint8_t pair[29][2] = {{0, 8}, {1, 9}, {2, 7}, {3, 5}, {4, 6}, {0, 2}, {1, 4}, {5, 8}, {7, 9}, {0, 3},
+                                        {2, 4}, {5, 7}, {6, 9}, {0, 1}, {3, 6}, {8, 9}, {1, 5}, {2, 3}, {4, 8}, {6, 7},
+                                        {1, 2}, {3, 5}, {4, 6}, {7, 8}, {2, 3}, {4, 5}, {6, 7}, {3, 4}, {5, 6}};
 
-        for (int at = 0; at < LAG_WINDOW; at++) {
-            if (t->cost[at] <= 0)
-                continue;
-            v[got++] = t->cost[at];
-            early(l, rank[i], ln_near(t->cost[at]), w->number * LAG_WINDOW + (uint64_t)at);
+    static_assert(LAG_WINDOW == 10, "the network sorts ten");
+    for (size_t k = 0; k < sizeof(pair) / sizeof(pair[0]); k++) {
+        float *restrict a = v[pair[k][0]], *restrict b = v[pair[k][1]];
+
+        for (int i = 0; i < LANES; i++) {
+            float lo = a[i] < b[i] ? a[i] : b[i], hi = a[i] < b[i] ? b[i] : a[i];
+
+            a[i] = lo;
+            b[i] = hi;
         }
-        l->more[LAG_BUSY][rank[i]] = got >= STEPS_LEAST ? logf(lag_median_few(v, got)) : NAN;
+    }
+}
+
+static float median_of_cells(const struct lag *l, const struct window *w, uint32_t rank)
+{
+    float v[LAG_WINDOW];
+    size_t got = 0;
+
+    for (int at = 0; at < LAG_WINDOW; at++)
+        if (cell_of(l, w, at)[rank] > 0)
+            v[got++] = cell_of(l, w, at)[rank];
+    return got >= STEPS_LEAST ? lag_median_few(v, got) : NAN;
+}
+
+/* Of the ranks from one on, at most LANES, of which those of large roles are taken. */
+static void find_medians(struct lag *l, const struct window *w, uint32_t from)
+{
+    uint32_t n = l->n - from < LANES ? (uint32_t)l->n - from : LANES;
+    float v[LAG_WINDOW][LANES] = {{0}}, was[LANES], sum[LANES] = {0};
+
+    memcpy(sum, l->early + from, n * sizeof(*sum));
+    memcpy(was, sum, sizeof(was));
+    for (int at = 0; at < LAG_WINDOW; at++) {
+        memcpy(v[at], cell_of(l, w, at) + from, n * sizeof(v[0][0]));
+        for (int i = 0; i < LANES; i++)
+            sum[i] = early(sum[i], v[at][i]);
+    }
+    sort_lanes(v);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t rank = from + i, role = l->place[rank].role;
+
+        if (l->role_at[role + 1] - l->role_at[role] < FEW)
+            continue;
+        l->early[rank] = sum[i];
+        if (sum[i] == 0 ? l->past[rank].early_step > 0 : sum[i] >= EARLY_ALARM)
+            note_early(l, w, rank, was[i]);
+        l->more[LAG_BUSY][rank] =
+            logf(l->cells[rank] == LAG_WINDOW ? (v[LAG_WINDOW / 2 - 1][i] + v[LAG_WINDOW / 2][i]) / 2
+                                              : median_of_cells(l, w, rank));
     }
 }
 
 /* By window: processor time for each unit of work, which other load on a host changes little. */
-static float processor_cost(const struct told *t)
+static float processor_cost(const struct lag *l, const struct window *w, uint32_t rank)
 {
-    return t->n >= STEPS_LEAST && t->sum.cpu > 0 ? logf(t->sum.cpu / t->sum.work) : NAN;
+    const struct told *t = &w->told[rank];
+
+    return l->cells[rank] >= STEPS_LEAST && t->sum.cpu > 0 ? logf(t->sum.cpu / t->sum.work) : NAN;
 }
 
 /* The robust deviation of a value of the ranks, whose median goes to *ret_mid. */
@@ -131,13 +209,43 @@ static void hit_many(struct lag *l, const struct window *w, const uint32_t *rank
 
         l->sigmas[rank[i]] = x / sigma;
         l->hit[LAG_BUSY][rank[i]] = !isnan(x) && x > (float)SLOWER && x > SIGMAS * sigma;
-        l->more[LAG_CPU][rank[i]] = processor_cost(&w->told[rank[i]]);
+        l->more[LAG_CPU][rank[i]] = processor_cost(l, w, rank[i]);
     }
     sigma = sigma_of(l, l->more[LAG_CPU], rank, n, &mid);
     for (size_t i = 0; i < n; i++) {
         float x = l->more[LAG_CPU][rank[i]] -= mid;
 
         l->hit[LAG_CPU][rank[i]] = !isnan(x) && x > (float)SLOWER_CPU && x > SIGMAS * sigma;
+    }
+}
+
+/* Less than rule W finds counts where it stays: the average of some windows varies less than one of them does. */
+static void hit_lasting(struct lag *l, const uint32_t *rank, size_t n)
+{
+    float *mean = l->excess, mid, sigma; /* which settle() sets */
+
+    for (size_t i = 0; i < n; i++) {
+        float sum = 0, least = INFINITY;
+
+        for (int k = 0; k < LAG_LONG; k++) {
+            float x = l->late[k][rank[i]];
+
+            sum += x; /* NAN: it was not told */
+            least = x < least ? x : least;
+        }
+        mean[rank[i]] = l->judged < LAG_LONG ? NAN : sum / LAG_LONG;
+        l->lasting[rank[i]] = least > (float)LASTING_LEAST;
+    }
+    sigma = sigma_of(l, mean, rank, n, &mid);
+    for (size_t i = 0; i < n; i++) {
+        float x = mean[rank[i]];
+
+        l->lasting[rank[i]] = l->lasting[rank[i]] && x > (float)SLOWER_LASTING && x > SIGMAS_LASTING * sigma;
+        if (l->lasting[rank[i]] && !l->hit[LAG_BUSY][rank[i]]) {
+            l->hit[LAG_BUSY][rank[i]] = true;
+            l->more[LAG_BUSY][rank[i]] = x;
+            l->sigmas[rank[i]] = x / sigma;
+        }
     }
 }
 
@@ -155,17 +263,6 @@ static float beside(struct lag *l, const float *value, const uint32_t *rank, siz
         if (i != me && !isnan(value[i]))
             l->scratch[got++] = value[i];
     return got > 0 ? lag_median(l->scratch, got) : NAN;
-}
-
-static float busy_cost(const struct told *t)
-{
-    float v[LAG_WINDOW];
-    size_t got = 0;
-
-    for (int at = 0; at < LAG_WINDOW; at++)
-        if (t->cost[at] > 0)
-            v[got++] = t->cost[at];
-    return got >= STEPS_LEAST ? logf(lag_median_few(v, got)) : NAN;
 }
 
 static void learn_few(struct usual *u, float own, float apart)
@@ -220,7 +317,7 @@ static int compare_few(struct lag *l, const struct window *w)
         for (size_t i = 0; i < l->n; i++) {
             const struct usual *u = &l->past[i].usual[m];
 
-            own[i] = m == LAG_BUSY ? busy_cost(&w->told[i]) : processor_cost(&w->told[i]);
+            own[i] = m == LAG_BUSY ? logf(median_of_cells(l, w, (uint32_t)i)) : processor_cost(l, w, (uint32_t)i);
             change[i] = u->windows > 0 ? own[i] - u->own : 0;
         }
         for (size_t k = 0; k < l->roles; k++) {
@@ -234,16 +331,48 @@ static int compare_few(struct lag *l, const struct window *w)
     return 0;
 }
 
+/* --- why ---------------------------------------------------------------------------------------------- */
+
+/* By how much more of its time than the others of its role the rank had no processor though it could have run. */
+float lag_starved_more(const struct lag *l, const struct window *w, uint32_t rank)
+{
+    uint32_t role = l->place[rank].role, n = l->role_at[role + 1] - l->role_at[role], by = n > SAMPLE ? n / SAMPLE : 1;
+    const uint32_t *of = l->by_role + l->role_at[role];
+    size_t got = 0;
+
+    for (uint32_t i = 0; i < n; i += by)
+        if (of[i] != rank && w->told[of[i]].sum.wall > 0)
+            l->scratch[got++] = w->told[of[i]].sum.starved / w->told[of[i]].sum.wall;
+    return w->told[rank].sum.starved / w->told[rank].sum.wall - lag_median(l->scratch, got);
+}
+
+/* The share of its time computing that it had no processor, and would have needed one: it got less processor time than
+ * that time needs, or the kernel counted that it waited for it. Who needs more processor time waits for more, too. */
+static float find_withheld(struct lag *l, const struct window *w, uint32_t rank)
+{
+    float busy = l->more[LAG_BUSY][rank], cpu = l->more[LAG_CPU][rank], share = 0, starved;
+    const struct lag_sample *s = &w->told[rank].sum;
+
+    if (!(busy > WITHHELD_LEAST) || !(s->busy > 0) || l->hit[LAG_CPU][rank] || cpu >= busy / 2)
+        return 0;
+    if (!isnan(cpu))
+        share = 1 - expf(cpu - busy);
+    starved = s->starved > 0 ? lag_starved_more(l, w, rank) * s->wall / s->busy : 0;
+    if (starved > (1 - expf(-busy)) / 2 && starved > share)
+        share = starved < 0.95f ? starved : 0.95f;
+    return share;
+}
+
 /* More processor time than the others need counts where the time that it computes is longer, too: the times of one
  * step vary with what else the host does, and the rank may have used it while it waited. Of few ranks a longer time
  * counts only where more processor time explains it, or the lack of it: on a busy host some of both comes by chance. */
-static void settle(struct lag *l, uint32_t rank, bool few)
+static void settle(struct lag *l, const struct window *w, uint32_t rank, bool few)
 {
     float busy = l->more[LAG_BUSY][rank], cpu = l->more[LAG_CPU][rank];
-    bool explained = isnan(cpu) || l->hit[LAG_CPU][rank] || cpu < busy / 2;
 
     l->excess[rank] = 0;
-    if (l->hit[LAG_BUSY][rank] && (!few || explained))
+    l->withheld[rank] = find_withheld(l, w, rank);
+    if (l->hit[LAG_BUSY][rank] && (!few || isnan(cpu) || l->hit[LAG_CPU][rank] || l->withheld[rank] > 0))
         l->excess[rank] = busy;
     else if (l->hit[LAG_CPU][rank] && busy > cpu / 4)
         l->excess[rank] = cpu;
@@ -252,25 +381,30 @@ static void settle(struct lag *l, uint32_t rank, bool few)
 void lag_compare(struct lag *l, struct window *w)
 {
     memset(l->sigmas, 0, l->n * sizeof(*l->sigmas));
+    memset(l->lasting, 0, l->n * sizeof(*l->lasting));
     for (int m = 0; m < LAG_MEASURES; m++) {
         memset(l->hit[m], 0, l->n * sizeof(*l->hit[m]));
         for (size_t i = 0; i < l->n; i++)
             l->more[m][i] = NAN;
     }
-    (void)compare_few(l, w); /* without memory they are judged another time */
+    if (l->any_few)
+        (void)compare_few(l, w); /* without memory they are judged another time */
     for (size_t k = 0; k < l->roles; k++)
         if (l->role_at[k + 1] - l->role_at[k] >= FEW)
             compare_many(l, w, l->by_role + l->role_at[k], l->role_at[k + 1] - l->role_at[k]);
     divide_by_replica(l, w);
+    for (uint32_t i = 0; i < l->n; i += LANES)
+        find_medians(l, w, i);
+    memcpy(l->late[l->judged % LAG_LONG], l->more[LAG_BUSY], l->n * sizeof(*l->more[LAG_BUSY]));
     for (size_t k = 0; k < l->roles; k++) {
         const uint32_t *rank = l->by_role + l->role_at[k];
         size_t n = l->role_at[k + 1] - l->role_at[k];
 
         if (n >= FEW) {
-            find_medians(l, w, rank, n);
             hit_many(l, w, rank, n);
+            hit_lasting(l, rank, n);
         }
         for (size_t i = 0; i < n; i++)
-            settle(l, rank[i], n < FEW);
+            settle(l, w, rank[i], n < FEW);
     }
 }

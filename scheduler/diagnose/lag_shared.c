@@ -1,48 +1,62 @@
 #include <math.h>
+#include <string.h>
 
 #include "scheduler/diagnose/lag_priv.h"
 
-/* The k-th smallest; v is reordered so that all before it are not larger. */
-static float nth(float *v, size_t n, size_t k)
+/* Numbers in the order of floats, for those between the smallest and the largest of them. */
+static int64_t key_of(float x)
 {
-    size_t lo = 0, hi = n - 1;
+    int32_t bits;
 
-    while (lo < hi) {
-        float pivot = v[lo + (hi - lo) / 2];
-        size_t i = lo, j = hi;
-
-        for (;;) {
-            while (v[i] < pivot)
-                i++;
-            while (v[j] > pivot)
-                j--;
-            if (i >= j)
-                break;
-            float t = v[i];
-
-            v[i++] = v[j];
-            v[j--] = t;
-        }
-        if (k <= j)
-            hi = j;
-        else
-            lo = j + 1;
-    }
-    return v[k];
+    memcpy(&bits, &x, sizeof(bits));
+    return bits < 0 ? -(int64_t)(bits & INT32_MAX) : bits;
 }
 
-float lag_median(float *v, size_t n)
+static float float_of(int64_t key)
 {
-    float upper, lower;
+    int32_t bits = (int32_t)(key < 0 ? -key : key);
+    float x;
+
+    memcpy(&x, &bits, sizeof(x));
+    return key < 0 ? -x : x;
+}
+
+static int count_below(const float *v, size_t n, float x)
+{
+    int below = 0;
+
+    for (size_t i = 0; i < n; i++)
+        below += v[i] < x;
+    return below;
+}
+
+/* By halves of the numbers that may be it: counting takes far less time than moving does. */
+float lag_median(const float *v, size_t n)
+{
+    float least = INFINITY, most = -INFINITY, upper, lower = -INFINITY;
+    int64_t lo, hi;
 
     if (n == 0)
         return 0;
-    upper = nth(v, n, n / 2);
-    if (n % 2)
+    for (size_t i = 0; i < n; i++) {
+        least = v[i] < least ? v[i] : least;
+        most = v[i] > most ? v[i] : most;
+    }
+    lo = key_of(least);
+    hi = key_of(most);
+    while (lo < hi) { /* the largest of which no more than half are below */
+        int64_t mid = lo + (hi - lo + 1) / 2;
+
+        if ((size_t)count_below(v, n, float_of(mid)) <= n / 2)
+            lo = mid;
+        else
+            hi = mid - 1;
+    }
+    upper = float_of(lo);
+    if (n % 2 == 1 || (size_t)count_below(v, n, upper) < n / 2)
         return upper;
-    lower = v[0];
-    for (size_t i = 1; i < n / 2; i++)
-        lower = v[i] > lower ? v[i] : lower;
+    for (size_t i = 0; i < n; i++)
+        lower = v[i] < upper && v[i] > lower ? v[i] : lower;
     return (lower + upper) / 2;
 }
 
@@ -58,14 +72,6 @@ float lag_median_few(float *v, size_t n)
         v[k] = at;
     }
     return n == 0 ? 0 : n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
-}
-
-/* The share of a rank's time computing in which it had no processor, and would have needed one. */
-float lag_withheld(const struct lag *l, uint32_t rank)
-{
-    float busy = l->more[LAG_BUSY][rank], cpu = l->more[LAG_CPU][rank];
-
-    return !isnan(cpu) && !l->hit[LAG_CPU][rank] && cpu < busy / 2 ? 1 - expf(cpu - busy) : 0;
 }
 
 bool lag_twice(uint8_t hits)

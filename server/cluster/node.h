@@ -73,7 +73,7 @@ struct node {
     uint64_t told;                 /* mark of what was told last of it (deltas.h) */
     uint64_t storing;              /* its report whose pieces are being stored; 0: none */
     int64_t told_refused;          /* minute of the last warning that it sends what is of other nodes' runs */
-    int pressure;                  /* as its agent told it last (struct report) */
+    int pressure, steal;           /* as its agent told it last (struct report) */
     json_t *gpus;                  /* owned: as its agent told them last; NULL: none */
     enum plan_nic nic;             /* that links it to others */
     double nic_gbit_s;             /* 0: not told */

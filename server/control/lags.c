@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "scheduler/diagnose/lag.h"
 #include "server/cluster/cluster.h"
+#include "server/cluster/node.h"
 #include "server/cluster/shares.h"
 #include "server/control/events.h"
 #include "server/control/state.h"
@@ -17,7 +18,7 @@
 #define EVENTS_MAX 32 /* of a run: one that is slow by turns does not push out what else has happened */
 
 static const char *const group_name[LAG_KINDS + 1] = {"tp", "dp", "cp", ""};
-static_assert(LAG_WINDOW == REPORT_STEPS_WINDOW, "agents tell whole windows");
+static_assert(LAG_SPAN_MAX == REPORT_SPAN_MAX, "what an agent may tell is taken");
 
 /* --- places ------------------------------------------------------------------------------------------- */
 
@@ -100,9 +101,15 @@ void lags_take(const struct cluster *cl, struct entry *e, const struct report_ra
                                .work = (float)v[REPORT_STEP_WORK],
                                .call = {[LAG_TP] = (float)v[REPORT_STEP_TP],
                                         [LAG_DP] = (float)v[REPORT_STEP_DP],
-                                        [LAG_CP] = (float)v[REPORT_STEP_CP]}};
+                                        [LAG_CP] = (float)v[REPORT_STEP_CP]},
+                               .kib = (float)v[REPORT_STEP_KIB],
+                               .starved = (float)v[REPORT_STEP_STARVED],
+                               .throttled = (float)v[REPORT_STEP_THROTTLED]};
 
-        lag_take(e->run.lag, (size_t)told->rank, (uint64_t)v[REPORT_STEP], v[REPORT_STEP_FLAGS] == 0 ? &s : NULL);
+        lag_take(
+            e->run.lag, (size_t)told->rank,
+            &(struct lag_span){(uint64_t)v[REPORT_STEP], (uint32_t)v[REPORT_STEP_SPAN], (uint32_t)v[REPORT_STEP_COUNT]},
+            &s);
     }
 }
 
@@ -130,7 +137,32 @@ static void describe_late(const struct lag_finding *f, struct buf *out)
                          f->late_us / 1e3);
 }
 
-static void describe(const struct entry *e, const struct lag_finding *f, int pressure, struct buf *out)
+/* What the node's kernel says of why the rank had no processor. */
+static void describe_lack(const struct lag_finding *f, const struct node *n, struct buf *out)
+{
+    int pressure = n ? n->pressure : -1, steal = n ? n->steal : -1;
+
+    if (f->throttled >= 0.05)
+        (void)buf_printf(out, " (its control group was at its limit in %.0f %% of the time)", 100 * f->throttled);
+    else if (steal >= 5)
+        (void)buf_printf(out, " (its hypervisor took %d %% of the processors' time)", steal);
+    else if (f->starved >= 0.05)
+        (void)buf_printf(out, " (it waited for one in %.0f %% of the time)", 100 * f->starved);
+    else if (pressure >= 0)
+        (void)buf_printf(out, " (something there had to wait for a processor in %d %% of the last ten seconds)",
+                         pressure);
+}
+
+static void describe_link(const struct lag_finding *f, struct buf *out)
+{
+    (void)buf_printf(out, "calls of '%s' take %.2f times as long as they did, and nobody is late in them",
+                     group_name[f->kind], f->factor);
+    if (f->kib_s > 0 && f->kib_s_usual > 0)
+        (void)buf_printf(out, "; each member sends %.1f MiB/s in them, and sent %.1f", f->kib_s / 1024,
+                         f->kib_s_usual / 1024);
+}
+
+static void describe(const struct entry *e, const struct lag_finding *f, const struct node *n, struct buf *out)
 {
     static const char *const computes = "computes %.2f times as long for each token as others that do the same";
 
@@ -152,8 +184,7 @@ static void describe(const struct entry *e, const struct lag_finding *f, int pre
                          group_name[f->kind]);
         return;
     case LAG_LINK:
-        (void)buf_printf(out, "calls of '%s' take %.2f times as long as they did, and nobody is late in them",
-                         group_name[f->kind], f->factor);
+        describe_link(f, out);
         return;
     case LAG_ROLE:
         (void)buf_printf(out, "computes %.2f times as long as the other stages, in all replicas: the layout, no device",
@@ -163,14 +194,18 @@ static void describe(const struct entry *e, const struct lag_finding *f, int pre
         if (f->data)
             (void)buf_printf(out, "waits for data in %.0f %% of each step, and others that do the same do not",
                              100 * f->withheld);
+        else if (f->away)
+            (void)buf_printf(out,
+                             "had no processor in %.0f %% more of each step than others that do the same: its host is "
+                             "busy, or limits it",
+                             100 * f->withheld);
         else
             (void)buf_printf(out,
                              "computes %.2f times as long for each token as it should, and had no processor in %.0f %% "
                              "of that time: its host is busy, or limits it",
                              f->factor, 100 * f->withheld);
-        if (!f->data && pressure >= 0)
-            (void)buf_printf(out, " (something there had to wait for a processor in %d %% of the last ten seconds)",
-                             pressure);
+        if (!f->data)
+            describe_lack(f, n, out);
         describe_late(f, out);
         return;
     default:
@@ -178,15 +213,24 @@ static void describe(const struct entry *e, const struct lag_finding *f, int pre
     }
 }
 
-static json_t *evidence(const struct entry *e, const struct lag_finding *f, int pressure, uint64_t first_step)
+static json_t *evidence(const struct entry *e, const struct lag_finding *f, const struct node *n,
+                        const struct lag_verdict *v)
 {
     const struct job_place *p = &e->job.places[f->rank];
+    json_t *o = json_pack("{s:s, s:s, s:b, s:i, s:s, s:i, s:f, s:f, s:f, s:f, s:s, s:f, s:b, s:I, s:I, s:I, s:b}",
+                          "type", "slow", "class", lag_class_name(f->class_), "over", f->over, "rank", (int)f->rank,
+                          "node", p->node, "slot", p->slot, "factor", f->factor, "sigmas", f->sigmas, "late_us",
+                          f->late_us, "p", f->p, "group", group_name[f->kind], "withheld", f->withheld, "data", f->data,
+                          "first_step", (json_int_t)v->first_step, "end_step", (json_int_t)v->end_step, "early_step",
+                          (json_int_t)f->early, "confirmed", false);
 
-    return json_pack("{s:s, s:s, s:b, s:i, s:s, s:i, s:f, s:f, s:f, s:f, s:s, s:f, s:b, s:i, s:I, s:I, s:b}", "type",
-                     "slow", "class", lag_class_name(f->class_), "over", f->over, "rank", (int)f->rank, "node", p->node,
-                     "slot", p->slot, "factor", f->factor, "sigmas", f->sigmas, "late_us", f->late_us, "p", f->p,
-                     "group", group_name[f->kind], "withheld", f->withheld, "data", f->data, "pressure", pressure,
-                     "first_step", (json_int_t)first_step, "early_step", (json_int_t)f->early, "confirmed", false);
+    (void)json_object_set_new(o, "starved", json_real(f->starved));
+    (void)json_object_set_new(o, "throttled", json_real(f->throttled));
+    (void)json_object_set_new(o, "pressure", json_integer(n ? n->pressure : -1));
+    (void)json_object_set_new(o, "steal", json_integer(n ? n->steal : -1));
+    (void)json_object_set_new(o, "kib_s", json_real(f->kib_s));
+    (void)json_object_set_new(o, "kib_s_usual", json_real(f->kib_s_usual));
+    return o;
 }
 
 /* --- findings ----------------------------------------------------------------------------------------- */
@@ -210,21 +254,20 @@ static void keep(struct entry *e, const struct lag_finding *f, const char *text)
     e->run.slow = all;
 }
 
-static void find(struct core *c, struct entry *e, const struct lag_finding *f, uint64_t first_step)
+static void find(struct core *c, struct entry *e, const struct lag_finding *f, const struct lag_verdict *v)
 {
     const struct node *n = cluster_node(&c->cluster, e->job.places[f->rank].node);
-    int pressure = n ? n->pressure : -1;
     struct buf text;
 
     buf_init(&text, 1024);
-    describe(e, f, pressure, &text);
+    describe(e, f, n, &text);
     if (f->class_ != LAG_ROLE)
         keep(e, f, buf_text(&text));
     if (e->run.slow_told < EVENTS_MAX) {
         e->run.slow_told++;
         log_info("job j%llu: %s", (unsigned long long)e->job.id, buf_text(&text));
         events_note(c, e->job.id, e->job.user, "note", e->job.generation, "scheduler", f->over ? "slow-over" : "slow",
-                    buf_text(&text), evidence(e, f, pressure, first_step));
+                    buf_text(&text), evidence(e, f, n, v));
     }
     buf_clear(&text);
 }
@@ -236,5 +279,5 @@ void lags_look(struct core *c, struct entry *e)
     while (e->run.lag && e->job.live && e->job.intent == JOB_GO_ON && e->job.state == JOB_RUNNING &&
            lag_judge(e->run.lag, &v))
         for (size_t i = 0; i < v.n; i++)
-            find(c, e, &v.found[i], v.first_step);
+            find(c, e, &v.found[i], &v);
 }

@@ -459,6 +459,7 @@ static void take_report(struct core *c, struct call *call, struct node *n, const
 
     reports_take_node(c, n, call->body);
     n->pressure = r->pressure;
+    n->steal = r->steal;
     answer.test = n->test.id;
     answer.now_ms = c->now.wall_us / 1000;
     take_metrics(c, call->fresh);

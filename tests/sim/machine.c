@@ -59,6 +59,12 @@ int machine_pressure(const struct machine *h)
     return -1;
 }
 
+int machine_steal(struct machine *h)
+{
+    (void)h;
+    return -1;
+}
+
 /* Nothing to poll: machines_new() says who is told of changes. */
 int machine_fd(const struct machine *h)
 {

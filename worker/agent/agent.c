@@ -456,6 +456,7 @@ static json_t *report_json(struct agent *a)
     json_t *doc = NULL;
 
     r.pressure = machine_pressure(a->machine);
+    r.steal = machine_steal(a->machine);
     r.health = a->checkup ? checkup_health(a->checkup) : NULL;
     r.test = a->checkup ? checkup_result(a->checkup) : NULL;
     (void)snprintf(r.incarnation, sizeof(r.incarnation), "%s", a->incarnation);

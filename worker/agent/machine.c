@@ -26,7 +26,8 @@
 #include "worker/agent/memory.h"
 #include "worker/agent/order.h"
 #include "worker/agent/proc.h"
-#include "worker/agent/steps.h"
+#include "worker/agent/stall.h"
+#include "worker/agent/starve.h"
 #include "worker/agent/waste.h"
 #include "worker/flight/flight_read.h"
 
@@ -46,6 +47,7 @@ struct machine {
     const double *shares;       /* borrowed; NULL: none */
     bool with_parent;
     int epoll_fd;
+    struct starve_steal steal;
 };
 
 struct machine_rank {
@@ -56,6 +58,7 @@ struct machine_rank {
     int shim_fd, ready_fd;      /* pidfd of the shim; end of file: rank-NNNNN.pid is there; -1: none */
     struct flight *flight;      /* NULL: none, or its file is damaged */
     struct steps_seen steps;
+    struct starve_seen starve;
     struct beats_seen beats; /* of a command that has some */
 };
 
@@ -161,6 +164,11 @@ int machine_pressure(const struct machine *h)
     if (io_read_file("/proc/pressure/cpu", &text, NULL) < 0 || sscanf(buf_text(&text), "some avg10=%lf", &percent) != 1)
         return -1;
     return percent >= 0 && percent <= 100 ? (int)percent : -1;
+}
+
+int machine_steal(struct machine *h)
+{
+    return starve_steal(&h->steal, "/proc");
 }
 
 int machine_fd(const struct machine *h)
@@ -733,39 +741,6 @@ struct report_ack machine_rank_ack(const struct machine_rank *r)
     return ack;
 }
 
-static void tell_groups(const struct flight *f, struct report_stall *ret)
-{
-    struct flight_group g[REPORT_GROUPS_MAX];
-    int n = flight_read_groups(f, g, REPORT_GROUPS_MAX);
-
-    ret->groups = calloc((size_t)n + 1, sizeof(*ret->groups));
-    for (int i = 0; ret->groups && i < n; i++) {
-        struct report_group *to = &ret->groups[ret->n_groups++];
-
-        *to = (struct report_group){.key = (int64_t)(g[i].key & INT64_MAX),
-                                    .entered = (int64_t)(g[i].entered & INT64_MAX),
-                                    .left = (int64_t)(g[i].left & INT64_MAX),
-                                    .size = g[i].size >= 0 && g[i].size <= PLAN_RANKS_MAX ? g[i].size : 0,
-                                    .digest = g[i].digest};
-        (void)snprintf(to->name, sizeof(to->name), "%s", g[i].name);
-    }
-}
-
-static void tell_order(const struct flight *f, struct report_order *ret)
-{
-    struct flight_order_of o;
-
-    flight_read_order(f, &o);
-    *ret = (struct report_order){.role = o.role,
-                                 .span = (int64_t)(o.span[0] & INT64_MAX),
-                                 .ops = (int64_t)(o.ops[0] & INT32_MAX),
-                                 .span_before = (int64_t)(o.span[1] & INT64_MAX),
-                                 .ops_before = (int64_t)(o.ops[1] & INT32_MAX),
-                                 .odd = (int64_t)(o.odd & INT32_MAX)};
-    for (size_t i = 0; i < o.n; i++)
-        (void)snprintf(ret->window + 8 * i, 9, "%08x", o.window[i]);
-}
-
 /* What a command says of itself: a heartbeat, and where a library of it writes the page, that too. Its last sign of
  * life; 0: it says nothing, so nothing can be missed. */
 static int64_t sign_of_command(struct machine_rank *r, struct report_stall *s)
@@ -810,15 +785,20 @@ struct report_stall machine_rank_stall(struct machine_rank *r, enum job_kind kin
         s.call = (int64_t)(op.seq & INT64_MAX);
         s.peer = op.peer >= 0 && op.peer < PLAN_RANKS_MAX ? op.peer : -1;
     }
-    tell_groups(r->flight, &s);
-    tell_order(r->flight, &s.order);
+    stall_tell(r->flight, &s);
     return s;
 }
 
 int *machine_rank_steps(struct machine_rank *r, size_t *ret_n)
 {
+    int64_t now_us = clock_mono_us();
+    struct steps_lack lack;
+
     *ret_n = 0;
-    return r->flight ? steps_tell(r->flight, &r->steps, clock_mono_us(), ret_n) : NULL;
+    if (!r->flight || !steps_due(&r->steps, now_us))
+        return NULL;
+    lack = starve_look(&r->starve, "/proc", "/sys/fs/cgroup", r->child.pid, flight_read_stopped(r->flight), now_us);
+    return steps_tell(r->flight, &r->steps, now_us, &lack, ret_n);
 }
 
 struct machine_evidence *machine_evidence_begin(struct machine *h, struct machine_rank *const *ranks, size_t n,

@@ -57,9 +57,11 @@ struct shim {
     struct exit_seen seen;
     struct rank_exit exit;
     struct flight *flight; /* the rank's page; NULL: it has none */
-    int64_t asked_us;      /* when it was told to end first; INT64_MAX: not yet */
-    int64_t sweep_us;      /* next look at what is left, once ended */
-    int grace_s;           /* that what it leaves has once it was told to end */
+    int64_t stopped_us;    /* since when its process is stopped; 0: it is not */
+    int64_t was_stopped_us;
+    int64_t asked_us; /* when it was told to end first; INT64_MAX: not yet */
+    int64_t sweep_us; /* next look at what is left, once ended */
+    int grace_s;      /* that what it leaves has once it was told to end */
     struct lines lines;
     struct buf out;
 };
@@ -338,6 +340,20 @@ static bool lingered(const struct shim *s, int64_t now_us)
     return now_us >= s->asked_us + (int64_t)s->grace_s * 1000000 || (kill(-s->child, 0) < 0 && errno == ESRCH);
 }
 
+/* The rank's process is stopped, or goes on. */
+static void note_stops(struct shim *s)
+{
+    siginfo_t info = {.si_pid = 0};
+
+    if (s->ended || waitid(P_PID, (id_t)s->child, &info, WSTOPPED | WCONTINUED | WNOHANG) < 0 || !info.si_pid)
+        return;
+    if (s->stopped_us > 0)
+        s->was_stopped_us += clock_mono_us() - s->stopped_us;
+    s->stopped_us = info.si_code == CLD_CONTINUED ? 0 : clock_mono_us();
+    if (s->flight)
+        flight_stopped_set(s->flight, s->was_stopped_us);
+}
+
 static void reap(struct shim *s)
 {
     siginfo_t info = {.si_pid = 0};
@@ -420,6 +436,7 @@ static void watch(struct shim *s)
             deadline_us = s->sweep_us;
         (void)poll(fds, 2, deadline_us == INT64_MAX ? -1 : clock_poll_ms(deadline_us));
         now_us = clock_mono_us();
+        note_stops(s);
         reap(s); /* first: what has ended by itself does not answer an order that came after */
         take_signals(s);
         pump(s, false);

@@ -17,7 +17,7 @@
 #include "worker/flight/flight_priv.h"
 
 #define FLIGHT_MAGIC 0x746867696c66736dULL /* "msflight" */
-#define FLIGHT_VERSION 5
+#define FLIGHT_VERSION 6
 #define GAP_WARM_STEPS 3 /* of a run: their gaps are no measure of later ones */
 #define GAP_STEPS 100
 #define FADES 1024 /* of phases */
@@ -184,6 +184,16 @@ void flight_order_set(struct flight *f, enum flight_order order)
     }
     while (was < (uint32_t)order && !atomic_compare_exchange_weak(&f->page->order, &was, (uint32_t)order))
         ;
+}
+
+void flight_stopped_set(struct flight *f, int64_t us)
+{
+    uint64_t word = (uint64_t)us;
+
+    if (f->fd >= 0)
+        (void)!pwrite(f->fd, &word, sizeof(word), offsetof(struct page, stopped_us));
+    else
+        atomic_store(&f->page->stopped_us, word);
 }
 
 enum flight_order flight_order_get(const struct flight *f)

@@ -1,8 +1,8 @@
 /* flight - the page of shared memory between one rank and those who watch it
  *
  * A file in the run's folder, made by whoever starts the rank, and mapped by the rank. It outlives the rank, so it
- * tells how far a rank came that hangs or is gone. The rank writes everything but the order word; watchers write only
- * that, and read the rest by flight_read.h. All words are atomic; there are no locks.
+ * tells how far a rank came that hangs or is gone. The rank writes everything but the order word and how long it was
+ * stopped; watchers write only these, and read the rest by flight_read.h. All words are atomic; there are no locks.
  *
  * A user's program may cut the file off, which would end (SIGBUS) whoever looks into a mapping of it. So watchers, the
  * agent and the shim, read and write it by calls of the system (flight_watch), which see what the mapping has.
@@ -99,6 +99,9 @@ int flight_private(struct flight **ret, struct merr *err);
 
 /* Watchers. An order never goes back to a smaller one, except that SAVE is taken back by flight_saved. */
 void flight_order_set(struct flight *f, enum flight_order order);
+
+/* Its parent: how long its process has been stopped, in all time, microseconds. */
+void flight_stopped_set(struct flight *f, int64_t us);
 
 /* The rank. */
 enum flight_order flight_order_get(const struct flight *f);

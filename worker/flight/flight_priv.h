@@ -44,6 +44,7 @@ struct page {
     _Atomic uint64_t gap_us;   /* the longest that the rank was between two signs of life in the last steps */
     _Atomic uint64_t usual_us[FLIGHT_TIMED]; /* see flight_read_usual */
     _Atomic uint64_t allowed_us;             /* by flight_allow, for the present phase */
+    _Atomic uint64_t stopped_us;             /* by flight_stopped_set */
     struct {                                 /* ordered operations: see struct flight_order_of */
         _Atomic uint64_t role, odd, span[2], ops[2], all;
         _Atomic uint32_t window[OPS_WINDOW]; /* operation i of all stands in window[i % OPS_WINDOW] */

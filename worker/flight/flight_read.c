@@ -143,6 +143,12 @@ int flight_read_ops(const struct flight *f, struct flight_op *ops, int n)
     return got;
 }
 
+int64_t flight_read_stopped(const struct flight *f)
+{
+    FLIGHT_LOOK_HEAD(f);
+    return (int64_t)(atomic_load(&f->page->stopped_us) & INT64_MAX);
+}
+
 uint64_t flight_read_steps(const struct flight *f)
 {
     FLIGHT_LOOK_HEAD(f);

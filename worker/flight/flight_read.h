@@ -70,6 +70,8 @@ void flight_read_order(const struct flight *f, struct flight_order_of *ret);
 /* Copy the rank's groups, at most n. Returns how many. */
 int flight_read_groups(const struct flight *f, struct flight_group *groups, int n);
 
+int64_t flight_read_stopped(const struct flight *f); /* microseconds, in all time */
+
 /* How many steps the rank has told of. */
 uint64_t flight_read_steps(const struct flight *f);
 /* Copy the i-th step that it told of, from 0. False: there is none yet, or it was replaced by a later one. */

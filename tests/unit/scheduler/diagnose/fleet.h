@@ -29,6 +29,10 @@ struct fleet {
     uint32_t victim;                /* a rank */
     float slower, data, link, idle; /* its factor of computing; share of data; factor of its groups' calls of kind; the
                                        share of the slowing in which it had no processor */
+    float away;                     /* the share of its steps in which the victim stands still in calls */
+    float bytes, wall, starved;     /* its groups send so many times as much; a step to what is computed; share of it in
+                                       which each rank has no processor */
+    bool no_cpu, throttled;         /* processor time is not told; what the victim lacks is its limit */
     enum lag_kind kind;
 };
 
@@ -72,7 +76,8 @@ static inline void fleet_make(struct fleet *f, int tp, int pp, int dp, uint64_t 
     f->spikes = 0.003f;
     f->stage = 1;
     f->victim = FLEET_NONE;
-    f->slower = f->link = 1;
+    f->slower = f->link = f->bytes = 1;
+    f->wall = 1.3f;
     f->place = calloc(f->n, sizeof(*f->place));
     f->busy = calloc(f->n, sizeof(*f->busy));
     f->replica = calloc(f->n, sizeof(*f->replica));
@@ -132,21 +137,25 @@ static inline void fleet_step(struct fleet *f, bool flagged)
         }
     for (size_t i = 0; i < f->n; i++) {
         bool is = i == f->victim;
-        struct lag_sample s = {.busy = f->busy[i], .wall = 1.3f * FLEET_BUSY, .work = 4096, .cpu = f->busy[i] * 1.01f};
+        struct lag_sample s = {.busy = f->busy[i], .wall = f->wall * FLEET_BUSY, .work = 4096, .kib = 4096};
+        float lacks = is ? f->idle * (f->busy[i] - f->busy[i] / f->slower) : 0;
 
         s.data = is ? f->data * s.wall : 0.001f * s.wall;
-        if (is)
-            s.cpu -= f->idle * (f->busy[i] - f->busy[i] / f->slower);
+        s.cpu = f->no_cpu ? 0 : f->busy[i] * 1.01f - lacks;
+        s.starved = f->starved * s.wall + (f->no_cpu ? lacks : 0) + (is ? f->away * s.wall : 0);
+        s.throttled = f->throttled ? lacks : 0;
         for (int k = 0; k < LAG_KINDS; k++) {
             bool hurt =
                 f->victim != FLEET_NONE && k == (int)f->kind && f->place[i].team[k] == f->place[f->victim].team[k];
 
+            if (hurt)
+                s.kib *= f->bytes;
             s.call[k] = latest[(size_t)k * f->n + f->place[i].team[k]] - f->busy[i] +
                         FLEET_CALL * (hurt ? f->link : 1) * (1 + f->noise * fleet_normal(f));
         }
         if (flagged)
             s.busy *= 2;
-        lag_take(f->lag, i, f->step, flagged ? NULL : &s);
+        lag_take(f->lag, i, &(struct lag_span){f->step, 1, !flagged}, &s);
     }
     f->step++;
     free(latest);

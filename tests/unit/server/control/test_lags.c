@@ -41,11 +41,15 @@ static json_t *steps_of(const struct steps *of, int rank, int from, int n)
         int busy = 100000 + (i * 7919 + rank * 104729) % 1000, more = rank == of->victim ? busy * of->slower / 100 : 0;
         int late = of->victim >= 0 && rank != of->victim ? 100000 * of->slower / 100 : 0;
         int call = 5000 * (100 + of->link) / 100 + late;
-        const int v[REPORT_STEP_NUMBERS] = {
-            [REPORT_STEP] = i,           [REPORT_STEP_FLAGS] = of->flags,
-            [REPORT_STEP_WALL] = 120000, [REPORT_STEP_BUSY] = busy + more,
-            [REPORT_STEP_DP] = call,     [REPORT_STEP_CPU] = busy + (of->withheld ? 0 : more),
-            [REPORT_STEP_WORK] = 4096};
+        const int v[REPORT_STEP_NUMBERS] = {[REPORT_STEP] = i,
+                                            [REPORT_STEP_SPAN] = 1,
+                                            [REPORT_STEP_COUNT] = of->flags == 0,
+                                            [REPORT_STEP_FLAGS] = of->flags,
+                                            [REPORT_STEP_WALL] = 120000,
+                                            [REPORT_STEP_BUSY] = busy + more,
+                                            [REPORT_STEP_DP] = call,
+                                            [REPORT_STEP_CPU] = busy + (of->withheld ? 0 : more),
+                                            [REPORT_STEP_WORK] = 4096};
 
         for (int k = 0; k < REPORT_STEP_NUMBERS; k++)
             (void)json_array_append_new(all, json_integer(v[k]));

@@ -453,6 +453,32 @@ static void every_phase_has_a_name(void **state)
     assert_string_equal(flight_read_phase_name((enum flight_phase)99), "unknown");
 }
 
+/* A parent that watches the page writes how long, and leaves the rest of it alone. */
+static void how_long_a_rank_was_stopped_is_written_by_its_parent(void **state)
+{
+    char path[] = "/tmp/muster-flight-XXXXXX";
+    struct flight *rank, *parent, *agent;
+    int fd = mkstemp(path);
+
+    (void)state;
+    assert_true(fd >= 0 && close(fd) == 0 && unlink(path) == 0);
+    assert_int_equal(flight_create(path, &rank, NULL), 0);
+    assert_int_equal(flight_watch(path, &parent, NULL), 0);
+    assert_int_equal(flight_watch(path, &agent, NULL), 0);
+    assert_int_equal(flight_read_stopped(agent), 0);
+    flight_allow(rank, 5);
+    flight_stopped_set(parent, 1234567);
+    assert_int_equal(flight_read_stopped(agent), 1234567);
+    assert_int_equal(flight_read_stopped(rank), 1234567);
+    assert_int_equal(flight_order_get(rank), FLIGHT_GO);
+    flight_stopped_set(rank, 7);
+    assert_int_equal(flight_read_stopped(agent), 7);
+    flight_close(agent);
+    flight_close(parent);
+    flight_close(rank);
+    assert_int_equal(unlink(path), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -470,6 +496,7 @@ int main(void)
         cmocka_unit_test(time_in_calls_is_told_by_kind_of_group_and_once),
         cmocka_unit_test(the_last_steps_are_read_whole_while_later_ones_are_written),
         cmocka_unit_test(every_phase_has_a_name),
+        cmocka_unit_test(how_long_a_rank_was_stopped_is_written_by_its_parent),
     };
 
     return cmocka_run_group_tests(tests, make_top, remove_top);
