@@ -67,7 +67,7 @@ endif
 # muster-train with faults in it, beside an agent that starts it.
 INJECT := $(BUILD)/tests/fault/inject
 INJECT_WRAPPED := comm_group_new comm_all_reduce message_send data_train optim_new optim_begin optim_squares \
-	ucp_worker_progress
+	ucp_worker_progress mio_submit
 test-programs: $(INJECT)/muster-train $(INJECT)/muster-agent
 $(INJECT)/muster-agent: $(BUILD)/bin/muster-agent
 	@mkdir -p $(@D)

@@ -203,7 +203,7 @@ static const struct wire_field rank_fields[] = {
      .max = INT32_MAX,
      .most = REPORT_STEPS_MAX * REPORT_STEP_NUMBERS,
      .what =
-         "17 numbers for each record of consecutive steps since the last report: the first step, how many there are, "
+         "18 numbers for each record of consecutive steps since the last report: the first step, how many there are, "
          "how many count, flags of the others (1 the first, 2 evaluated, 4 saved, 8 paused), then, summed, "
          "microseconds: all of it, computing, in calls of tp, pp, dp, cp and other groups, waiting for data, for "
          "saving, of processors; work in tokens, KiB sent, and microseconds without a processor and at the limit "

@@ -1,11 +1,13 @@
 """Which faults of ranks are told as what: a confusion table over real faults in real processes, and false alarms.
 
-    python3 tests/bench/confusion.py [--quick] [--times N] [--only FAULT,…] [--clean SECONDS]
+    python3 tests/bench/confusion.py [--quick] [--times N] [--only FAULT,…] [--results FILE] [--clean SECONDS]
 
 Prints one JSON object a line, as every benchmark does, and the table on standard error. Each fault meets a random rank
 of a random layout of 2 to 4 ranks; it is told right if the verdict has its class and names that rank. MUSTER_SEED
-repeats a run. At the end a run trains for so many SECONDS, evaluates, saves and is rescaled beside processes that take
-the processor from it: each verdict on it is a false alarm, but that its host is busy. --quick: each fault once, 30 s.
+repeats a run. Each trial is a line of FILE, where one is given: those that it has are not run again, so that a run that
+was ended goes on, and --times 0 prints its table. --clean alone: a run trains for so many SECONDS, evaluates, saves and
+is rescaled beside processes that take the processor from it; each verdict on it is a false alarm, but that its host is
+busy. Without options: each fault 40 times, and that for an hour; --quick: each once, and 30 s.
 """
 import argparse
 import collections
@@ -25,7 +27,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspa
 from tests import specs  # noqa: E402
 from tests.cluster import Cluster, wait_for  # noqa: E402
 from tests.fault.test_hangs import INJECT, step_of  # noqa: E402
-from tests.fault.test_slow import MODEL, SlowRank, shape, stopped_by_turns  # noqa: E402
+from tests.fault.test_slow import MODEL, SlowRank, can_limit, limited_to, shape, stopped_by_turns  # noqa: E402
 from tests.hosts import Hosts, can_make_hosts  # noqa: E402
 from tests.integration.test_many_hosts import HOSTS, HostCluster  # noqa: E402
 
@@ -47,9 +49,14 @@ FAULTS = {
     "size": ("differs", [TP2_OF_4, TP2_PP2]),
     "nan": ("not-finite", [TP2_OF_4, DP4]),
     "slow": ("compute", [TP2, DP2, DP4]),
-    "withheld": ("host", [DP2, DP4]),
+    "withheld": ("host", [DP2, DP4]),  # stopped by turns
+    "limit": ("host", [DP2, DP4]),     # of its control group
+    "crowd": ("host", [DP2]),          # beside other processes on its processor
     "slow-link": ("link", [DP2]),
+    "disk": ("disk", [DP2, TP2_OF_4]),
 }
+SLOW = ("slow", "withheld", "limit", "crowd", "slow-link")
+STEPS_OF_30_MS = dict(MODEL, hidden=192)
 SLOW_FROM = 80  # steps by which a run's pace is known
 # Events that are a verdict, and where each has its class and its ranks.
 VERDICTS = {"hang": lambda d: (d["class"], d["roots"]), "slow": lambda d: (d["class"], [d["rank"]])}
@@ -74,13 +81,45 @@ def verdicts_of(cluster, job):
 def verdict_of(cluster, job, before=0):
     """(class, ranks, step) of the first verdict on the job's run but for so many before it; None: there is none."""
     for e in verdicts_of(cluster, job)[before:]:
-        return *VERDICTS[e["cause"]["code"]](e["data"]), e["data"].get("first_step")
+        span = max(1, (e["data"].get("end_step", 0) - e["data"].get("first_step", 0)) // 10)
+        return *VERDICTS[e["cause"]["code"]](e["data"]), (e["data"].get("end_step"), span)
     outcome = cluster.job(job)["outcome"]
     if outcome and outcome.get("cause") == "numbers":
         return "not-finite", [outcome["rank"]], None
     if outcome and outcome.get("signal"):
         return f"signal {outcome['signal']}", [outcome["rank"]], None
     return None
+
+
+def disk_told(cluster, job):
+    """Checkpoints are told to be left out, and training goes on without a verdict."""
+    told = verdict_of(cluster, job)
+    if told or not any("are still being written" in e["cause"]["text"] for e in cluster.events(job)):
+        return told
+    reached = step_of(cluster, job)
+    wait_for("steps, or a verdict", lambda: step_of(cluster, job) > reached + 50 or verdict_of(cluster, job))
+    return verdict_of(cluster, job) or ("disk", [], None)
+
+
+@contextlib.contextmanager
+def crowded(pid):
+    """The process has to share its processor with three others."""
+    cpu = {min(os.sched_getaffinity(pid))}
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        os.sched_setaffinity(int(thread), cpu)
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3)]
+    try:
+        for p in busy:
+            os.sched_setaffinity(p.pid, cpu)
+        yield
+    finally:
+        for p in busy:
+            p.kill()
+            p.wait()
+
+
+WITHHELD = {"withheld": lambda pid: stopped_by_turns(pid, 0.03, 0.02), "limit": lambda pid: limited_to(pid, 0.2),
+            "crowd": crowded}
 
 
 class Faults:
@@ -102,7 +141,7 @@ class Faults:
         """A run that is held once it has done so many steps, so that a fault that is slow begins at a known one."""
         spec = specs.train(self.corpus, steps=1000000, every_steps=0 if after else 10, **layout)
         if after:
-            spec["train"]["model"] = dict(MODEL)
+            spec["train"]["model"] = dict(STEPS_OF_30_MS)
             self.cluster.hold.at(after)
         job = self.cluster.submit(spec)["id"]
         wait_for("steps", lambda: step_of(self.cluster, job) >= (after - 1 if after else 20))
@@ -115,11 +154,11 @@ class Faults:
             os.kill(pid, {"stop": signal.SIGSTOP, "kill": signal.SIGKILL, "segv": signal.SIGSEGV}[name])
         elif name == "slow":
             self.slow.set(rank, 50)
-        elif name != "withheld":
+        elif name not in WITHHELD:
             with open(f"{self.order}.new", "w", encoding="ascii") as f:
                 f.write(f"{name} {rank}\n")
             os.rename(f"{self.order}.new", self.order)
-        with stopped_by_turns(pid, 0.03, 0.02) if name == "withheld" else contextlib.nullcontext():
+        with WITHHELD[name](pid) if name in WITHHELD else contextlib.nullcontext():
             self.cluster.hold.release()
             yield
         self.slow.set(-1, 0)
@@ -128,13 +167,14 @@ class Faults:
         layout = draw.choice(FAULTS[name][1])
         # only ranks of the first stage read data
         victim = draw.randrange(layout["tp"] if name == "data" and layout["pp"] > 1 else layout["devices"])
-        job = self.begin(layout, SLOW_FROM if name in ("slow", "withheld") else 0)
+        job = self.begin(layout, SLOW_FROM if name in SLOW else 0)
         early = verdicts_of(self.cluster, job)  # a busy host withholds its processors also without a fault
         for e in early:
             print(f"{name}: before its fault: {e['cause']['text']}", file=sys.stderr, flush=True)
         began = time.monotonic()
         with self.fault(job, name, victim):
-            told = wait_for("a verdict", lambda: verdict_of(self.cluster, job, len(early)))
+            told = wait_for("a verdict", lambda: disk_told(self.cluster, job) if name == "disk" else
+                            verdict_of(self.cluster, job, len(early)))
         took = time.monotonic() - began
         self.cluster.api("POST", f"/v1/jobs/{job}/cancel")
         self.cluster.wait(job, "cancelled")
@@ -151,14 +191,15 @@ def slow_link(folder):
         cluster.wait_nodes(["node1", "node2"])
         cluster.hold.at(SLOW_FROM)
         spec = specs.train(corpus, steps=1000000, every_steps=0, **DP2)
-        spec["train"]["model"] = dict(MODEL)
+        spec["train"]["model"] = dict(STEPS_OF_30_MS)
         job = cluster.submit(spec)["id"]
         wait_for("steps", lambda: step_of(cluster, job) >= SLOW_FROM - 1)
+        early = verdicts_of(cluster, job)  # busy hosts, as in Faults.one
         for host in "node1", "node2":
             shape(hosts, host, "120mbit")
         began = time.monotonic()
         cluster.hold.release()
-        told = wait_for("a verdict", lambda: verdict_of(cluster, job))
+        told = wait_for("a verdict", lambda: verdict_of(cluster, job, len(early)))
         took = time.monotonic() - began
         cluster.api("POST", f"/v1/jobs/{job}/cancel")
         cluster.wait(job, "cancelled")
@@ -169,54 +210,82 @@ def is_right(name, told, victim):
     class_, ranks, _ = told
     if class_ != FAULTS[name][0]:
         return False
-    if victim is None or name == "nan":  # a sum of all ranks' is what is not finite
+    if victim is None or name in ("nan", "disk"):  # a sum of all ranks' is what is not finite; a disk is told as such
         return True
     return victim in ranks if name == "link" else ranks == [victim]
 
 
-def measure(names, times):
-    table, took, steps, right = collections.Counter(), collections.defaultdict(list), [], collections.Counter()
-    draw = random.Random(SEED)
-    with tempfile.TemporaryDirectory(prefix="muster-bench-") as folder:
-        faults = Faults(folder)
-        with faults.cluster:
+def trial(faults, name, number, folder):
+    """What is told of the fault, as a line of results."""
+    if name == "slow-link":
+        told, victim, seconds = slow_link(tempfile.mkdtemp(dir=folder))
+    else:
+        told, victim, seconds = faults.one(random.Random(f"{SEED}-{name}-{number}"), name)
+    end, span = told[2] if name in SLOW and told[2] and told[2][0] else (None, 1)
+    after = None if end is None else end - SLOW_FROM
+    one = {"fault": name, "class": told[0], "ranks": told[1], "victim": victim, "right": is_right(name, told, victim),
+           "seconds": round(seconds, 2), "steps": after, "sums": None if after is None else after / span, "seed": SEED}
+    if not one["right"]:
+        print(f"{name}: told as {told}, meant rank {victim}", file=sys.stderr, flush=True)
+    return one
+
+
+def read_results(path):
+    if not path or not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as f:
+        return [json.loads(line) for line in f if line.endswith("\n")]  # the last may have been cut off
+
+
+def measure(names, times, path):
+    results = read_results(path)
+    had = collections.Counter(one["fault"] for one in results)
+    missing = [(number, name) for number in range(times) for name in names if had[name] <= number]
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-bench-"))
+        out = stack.enter_context(open(path or os.path.join(folder, "results"), "a", encoding="utf-8"))
+        faults = Faults(folder) if missing else None
+        if missing:
+            stack.enter_context(faults.cluster)
             faults.start()
-            for time_ in range(times):
-                for name in names:
-                    if name == "slow-link":
-                        os.mkdir(f"{folder}/links-{time_}")
-                        told, victim, seconds = slow_link(f"{folder}/links-{time_}")
-                    else:
-                        told, victim, seconds = faults.one(draw, name)
-                    ok = is_right(name, told, victim)
-                    right[name] += ok
-                    table[name, told[0] if ok or told[0] != FAULTS[name][0] else f"{told[0]}, another rank"] += 1
-                    if told[2] is not None:
-                        steps.append(told[2] + 10 - SLOW_FROM)
-                    else:
-                        took[name].append(seconds)
-                    if not ok:
-                        print(f"{name}: told as {told}, meant rank {victim}", file=sys.stderr, flush=True)
-    print_table(names, table)
-    for name in names:
-        row(f"{name}_right", right[name] / times, "share", FAULTS[name][0], right[name] / times)
-    every = times * len(names)
-    row("right", sum(right.values()) / every, "share", "0.98 wanted", sum(right.values()) / every / 0.98)
-    row("right_at_least", wilson(sum(right.values()), every), "share", f"95 % interval of {every}", 1)
-    hangs = sorted(s for n in took for s in took[n] if n not in ("kill", "segv"))
-    crashes = sorted(s for n in ("kill", "segv") for s in took[n])
-    for what, of, wanted in ("hang", hangs, 6), ("crash", crashes, 1):
-        if of:
-            for metric, value in ("p50", statistics.median(of)), ("worst", of[-1]):
-                row(f"{what}_{metric}_s", value, "s", f"p99 of {wanted} s wanted", value / wanted)
-    if steps:
-        row("slow_steps_worst", max(steps), "steps", "20 steps wanted", max(steps) / 20)
+        for number, name in missing:
+            results.append(trial(faults, name, number, folder))
+            out.write(json.dumps(results[-1]) + "\n")
+            out.flush()
+    report([one for one in results if one["fault"] in names])
 
 
-def print_table(names, table):
-    for name in names:
-        told = ", ".join(f"{told} {n}" for (of, told), n in sorted(table.items()) if of == name)
-        print(f"{name:10} told as  {told}", file=sys.stderr, flush=True)
+def report(results):
+    of = {name: [one for one in results if one["fault"] == name] for name in FAULTS}
+    for name, all_ in of.items():
+        if all_:
+            print_row(name, all_)
+            share = sum(one["right"] for one in all_) / len(all_)
+            row(f"{name}_right", share, f"share of {len(all_)}", FAULTS[name][0], share)
+    right, every = sum(one["right"] for one in results), len(results)
+    if every == 0:
+        return
+    row("right", right / every, "share", "0.98 wanted", right / every / 0.98)
+    row("right_at_least", wilson(right, every), "share", f"95 % interval of {every}", 1)
+    hangs = sorted(one["seconds"] for one in results if one["fault"] not in (*SLOW, "kill", "segv", "disk"))
+    crashes = sorted(one["seconds"] for one in results if one["fault"] in ("kill", "segv"))
+    for what, took, wanted in ("hang", hangs, 6), ("crash", crashes, 1):
+        for metric, value in (("p50", statistics.median(took)), ("worst", took[-1])) if took else ():
+            row(f"{what}_{metric}_s", value, "s", f"p99 of {wanted} s wanted", value / wanted)
+    sums = sorted(one["sums"] for one in results if one["sums"] is not None and one["right"])
+    for metric, value in (("p50", statistics.median(sums)), ("worst", sums[-1])) if sums else ():
+        row(f"slow_steps_{metric}", value, "steps, or sums of short ones", "20 wanted", value / 20)
+
+
+def print_row(name, results):
+    """Fault, what it was told as, and after how many steps or seconds."""
+    table = collections.Counter(one["class"] + ("" if one["right"] or one["class"] != FAULTS[name][0] else
+                                                ", another rank") for one in results)
+    steps = sorted(one["steps"] for one in results if one["steps"] is not None and one["right"])
+    told = ", ".join(f"{told} {n}" for told, n in sorted(table.items()))
+    when = f"{statistics.median(steps):.0f} steps, {steps[-1]} at most" if steps else \
+        f"{statistics.median(one['seconds'] for one in results):.1f} s"
+    print(f"{name:10} told as  {told:40} after {when}", file=sys.stderr, flush=True)
 
 
 def clean(seconds):
@@ -256,22 +325,30 @@ def clean(seconds):
 def main():
     p = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     p.add_argument("--quick", action="store_true")
-    p.add_argument("--times", type=int, default=40)
-    p.add_argument("--only", default=",".join(FAULTS))
-    p.add_argument("--clean", type=int, default=3600)
+    p.add_argument("--times", type=int)
+    p.add_argument("--only", metavar="FAULT,…")
+    p.add_argument("--results", metavar="FILE")
+    p.add_argument("--clean", type=int, metavar="SECONDS")
     args = p.parse_args()
-    names = [n for n in args.only.split(",") if n]
+    only_clean = args.clean is not None and args.only is None and args.times is None
+    names = [n for n in ("" if only_clean else ",".join(FAULTS) if args.only is None else args.only).split(",") if n]
     unknown = [n for n in names if n not in FAULTS]
     if unknown:
         p.error(f"no fault named {', '.join(unknown)}; there are {', '.join(FAULTS)}")
     if "slow-link" in names and not can_make_hosts():
         print("slow-link is left out: network namespaces cannot be made here", file=sys.stderr)
         names.remove("slow-link")
+    if "limit" in names and not can_limit():
+        print("limit is left out: control groups with a limit of processor time cannot be made here", file=sys.stderr)
+        names.remove("limit")
     print(f"MUSTER_SEED={SEED}", file=sys.stderr, flush=True)
+    times = args.times if args.times is not None else 1 if args.quick else 40
+    seconds = args.clean if args.clean is not None else 0 if args.only or args.times is not None else \
+        30 if args.quick else 3600
     if names:
-        measure(names, 1 if args.quick else args.times)
-    if args.clean:
-        clean(30 if args.quick else args.clean)
+        measure(names, times, args.results)
+    if seconds:
+        clean(seconds)
 
 
 if __name__ == "__main__":

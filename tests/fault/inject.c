@@ -10,14 +10,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "checkpoint/write/mio.h"
 #include "worker/engine/comm/comm.h"
 #include "worker/engine/comm/group.h"
 #include "worker/engine/data/data.h"
 #include "worker/engine/optim/optim.h"
 
-enum { NONE, SKIP, SWAP, SIZE, SPIN, LOCK, DATA, LINK, NUMBER, JUMP, FLIP, ASSERT, KINDS };
-static const char *const kinds[KINDS] = {"",     "skip", "swap", "size", "spin", "lock",
-                                         "data", "link", "nan",  "jump", "flip", "assert"};
+enum { NONE, SKIP, SWAP, SIZE, SPIN, LOCK, DATA, LINK, NUMBER, JUMP, FLIP, ASSERT, DISK, KINDS };
+static const char *const kinds[KINDS] = {"",     "skip", "swap", "size", "spin",   "lock", "data",
+                                         "link", "nan",  "jump", "flip", "assert", "disk"};
 
 /* The function as it is, and what is called in its place. */
 #define WRAPPED(type, name, ...)                                                                                       \
@@ -169,4 +170,11 @@ WRAPPED(int, optim_squares, struct optim *o, double *sums, struct merr *err)
         fault = NONE;
     }
     return r;
+}
+
+/* The disk takes what is given to it, and never says that it has it. */
+WRAPPED(void, mio_submit, struct mio *m, struct mio_req *r)
+{
+    if (fault != DISK)
+        __real_mio_submit(m, r);
 }

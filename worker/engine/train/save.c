@@ -1,6 +1,7 @@
 #include "worker/engine/train/save.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -14,6 +15,7 @@
 
 #define FINISH_US (INT64_C(600) * 1000000) /* for the last checkpoint to be committed */
 #define SAVES_AT_ONCE 2                    /* the checkpoint writer takes no more */
+#define STALL_US (INT64_C(10) * 1000000)   /* without any that ends, while others are left out */
 #define SNAPSHOTS 3                        /* two are kept in memory while the next is made */
 #define BUFFER_PADDING_BYTES 4096
 #define FILE_PADDING_BYTES (4u << 20)
@@ -234,6 +236,7 @@ static int take_done(struct save *save, int place, struct merr *err)
         log_warn("%s; the checkpoint stays as it was", why.text);
     while (s->writer && mck_next_done(s->writer, &d) == 1) {
         s->under_way--;
+        s->moved_us = clock_mono_us();
         s->failed = d.code;
         if (place == SAVE_DISK || !save->guard)
             cadence_committed(&s->cadence, (double)d.write_us * 1e-6);
@@ -319,6 +322,8 @@ static int begin(struct save *save, int place, bool sync, struct merr *err)
         TRY(guard_begin(save->guard, shard->step, err));
     cadence_begun(&s->cadence, clock_mono_us());
     s->under_way++;
+    s->moved_us = clock_mono_us();
+    s->stalled = false;
     s->saved_step = shard->step;
     return 0;
 }
@@ -347,6 +352,22 @@ static int begin_wanted(struct save *save, int place, struct merr *err)
     return 0;
 }
 
+/* One is left out, and the disk has finished none for long: told once, until one is begun again. */
+static int tell_stall(const struct save *save, struct saver *s, struct merr *err)
+{
+    int64_t us = clock_mono_us() - s->moved_us;
+    char text[160];
+
+    if (s->stalled || us < STALL_US || save->rank->mesh->rank != 0)
+        return 0;
+    s->stalled = true;
+    (void)snprintf(
+        text, sizeof(text),
+        "step %llu: no checkpoint: two are still being written, and none has ended for %lld s: is the disk slow?",
+        (unsigned long long)save->shard->step, (long long)(us / 1000000));
+    return report_note(save->rank->report, save->shard->step, text, err);
+}
+
 /* Begin a checkpoint when one is due and there is room for it. */
 static int begin_due(struct save *save, int place, const double votes[SAVE_VOTES], struct merr *err)
 {
@@ -360,7 +381,7 @@ static int begin_due(struct save *save, int place, const double votes[SAVE_VOTES
         log_warn("step %llu: no %s, two are still being written (%u left out so far)",
                  (unsigned long long)save->shard->step, place == SAVE_DISK ? "checkpoint" : "snapshot in memory",
                  ++s->dropped);
-    return 0;
+    return place == SAVE_DISK ? tell_stall(save, s, err) : 0;
 }
 
 int save_asked(struct save *save, const double votes[SAVE_VOTES], struct merr *err)

@@ -24,6 +24,8 @@ struct saver {
     struct cadence cadence;    /* of rank 0, which decides for all when every is SPEC_EVERY_AUTO */
     int under_way;
     unsigned dropped;    /* left out because two were under way */
+    int64_t moved_us;    /* when one was begun or done last */
+    bool stalled;        /* it was told that none has been done since then */
     unsigned removed;    /* went from a full disk before their time */
     uint64_t saved_step; /* of the last checkpoint begun; UINT64_MAX: none */
     int failed;          /* code of the last finished checkpoint (coordinator) */
