@@ -21,7 +21,8 @@
 #define SPEC_LABELS_MAX 32
 #define SPEC_LABEL_BYTES 63 /* of a label's key, and of its value */
 #define SPEC_LABEL_LETTERS "abcdefghijklmnopqrstuvwxyz0123456789./-"
-#define SPEC_STAGES_MAX 256 /* whose layers are given one by one */
+#define SPEC_TIME_S_MAX 31536000 /* of a time limit: a year */
+#define SPEC_STAGES_MAX 256      /* whose layers are given one by one */
 
 /* What is wrong with a spec: every fault under its JSON pointer. */
 struct faults {
@@ -213,6 +214,11 @@ struct job_spec {
             int first_steps, reduction, rungs; /* of asha; first_steps 0: not given */
         } search;
     } array;
+
+    struct { /* seconds; 0: none */
+        int time_s, queue_s, warn_s;
+        char warn_signal[16]; /* "none", or its name */
+    } limits;
 };
 
 #define SPEC_SECRET_MAX 63 /* bytes of the name of a secret */

@@ -31,6 +31,7 @@ static const char *const codecs_archive[] = {"none", "plane", "zstd", "lz4", "op
 static const char *const policies[] = {"pad",     "static", "sorted", "pack",  "pack-lpt", "round-robin",
                                        "dynamic", "skrull", "sweep",  "chunk", NULL};
 static const char *const memories[] = {"none", "all", "sqrt", "mimose", NULL};
+static const char *const signals[] = {"none", "SIGUSR1", "SIGUSR2", "SIGHUP", "SIGINT", NULL};
 static const char *const rope_scalings[] = {"auto", "none", "linear", "llama3", NULL};
 static const char *const preset_names[] = {"gpt2-tiny", "gpt2-124m",    "gpt2-350m",    "gpt2-774m",
                                            "gpt2-1.5b", "llama-tiny",   "llama-1b",     "llama-3b",
@@ -324,6 +325,15 @@ const struct field spec_fields[] = {
      .help = "one task in so many goes on, to so many times the steps"},
     {"/array/search/rungs", FIELD_INT, SCOPE_ARRAY, AT(array.search.rungs), .lo = 1, .hi = 16, .def = "3",
      .help = "how often a task is paused; one that goes on after that runs to its own end"},
+    {"/limits/time_s", FIELD_INT, SCOPE_ALL, AT(limits.time_s), .lo = 0, .hi = SPEC_TIME_S_MAX, .def = "0",
+     .help = "seconds that it may run, all its attempts together: then it saves, ends and has failed. Waiting does not "
+             "count; 0: no limit, or what its project sets"},
+    {"/limits/queue_s", FIELD_INT, SCOPE_ALL, AT(limits.queue_s), .lo = 0, .hi = SPEC_TIME_S_MAX, .def = "0",
+     .help = "seconds that it may wait for its first devices: then it is cancelled; 0: no limit"},
+    {"/limits/warn_s", FIELD_INT, SCOPE_ALL, AT(limits.warn_s), .lo = 0, .hi = 86400, .def = "60",
+     .help = "so many seconds before the end of time_s it is warned and told to save; 0: it is not"},
+    {"/limits/warn_signal", FIELD_WORD, SCOPE_COMMAND, AT(limits.warn_signal), .words = signals, .def = "\"none\"",
+     .help = "signal that a command is sent with the warning. One that its program does not handle ends the program"},
 };
 const size_t spec_fields_n = sizeof(spec_fields) / sizeof(spec_fields[0]);
 
@@ -356,6 +366,7 @@ const char *spec_object_help(const char *path)
         {"/array", "many tasks of one spec (docs/arrays.md); `${{index}}` and `${{param.NAME}}` are filled in in name, "
                    "command.argv, command.env, train.data, train.init and train.optimizer"},
         {"/array/search", "how the values of tasks are chosen"},
+        {"/limits", "how long it may run and wait"},
     };
 
     for (size_t i = 0; i < sizeof(objects) / sizeof(objects[0]); i++)

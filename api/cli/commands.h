@@ -15,6 +15,7 @@ int arrays_add(const struct cli *c, json_t *doc);        /* what --array says, i
 int arrays_name_tasks(const char *id, json_t *ids);      /* "j17.3-9" as each of its tasks, another id as it is */
 void arrays_id(const json_t *job, char ret[320]);        /* "j17", "j17[5-99]" of an array, "j17.3" of a task */
 void arrays_progress(const json_t *job, char *ret, size_t size);
+int jobs_resume(struct cli *c);
 int diagnose_main(struct cli *c);
 int jobs_cancel(struct cli *c);
 int jobs_checkpoint_now(struct cli *c);

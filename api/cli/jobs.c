@@ -10,6 +10,7 @@
 #include "api/cli/cli.h"
 #include "api/cli/print.h"
 #include "api/cli/commands.h"
+#include "api/times.h"
 #include "base/buf.h"
 #include "base/io.h"
 #include "base/try.h"
@@ -345,20 +346,20 @@ int jobs_explain(struct cli *c)
     return r;
 }
 
-static int act(struct cli *c, const char *id, const char *action, const char *said, json_t **ret)
+static int act(struct cli *c, const char *id, const char *action, const char *said, const json_t *body, json_t **ret)
 {
     char path[256], tail[32], own[40];
 
     (void)snprintf(tail, sizeof(tail), "/%s", action);
     TRY(cli_job_path(id, tail, path));
-    TRY(cli_call(c, "POST", path, NULL, submit_key(c, own), ret));
+    TRY(cli_call(c, "POST", path, body, submit_key(c, own), ret));
     if (!c->json)
         (void)printf("%s %s\n", said, id);
     return 0;
 }
 
 /* All jobs named, also when one is refused. Returns the first exit status that is not 0. */
-static int act_on_all(struct cli *c, const char *action, const char *said)
+static int act_on_all(struct cli *c, const char *action, const char *said, const json_t *body)
 {
     json_t *jobs = json_array(), *id;
     json_auto_t *ids = json_array();
@@ -369,7 +370,7 @@ static int act_on_all(struct cli *c, const char *action, const char *said)
         first = arrays_name_tasks(c->arg[k], ids);
     json_array_foreach (first ? NULL : ids, i, id) {
         json_t *job = NULL;
-        int r = act(c, json_string_value(id), action, said, &job);
+        int r = act(c, json_string_value(id), action, said, body, &job);
 
         first = first ? first : r;
         if (r == 0)
@@ -386,10 +387,23 @@ static int act_on_all(struct cli *c, const char *action, const char *said)
 /* suspend, resume, cancel: the command's name is the action's. */
 int jobs_act(struct cli *c)
 {
-    return act_on_all(c, c->cmd->name,
-                      strcmp(c->cmd->name, "cancel") == 0   ? "cancelling"
-                      : strcmp(c->cmd->name, "resume") == 0 ? "resuming"
-                                                            : "suspending");
+    return act_on_all(c, c->cmd->name, strcmp(c->cmd->name, "cancel") == 0 ? "cancelling" : "suspending", NULL);
+}
+
+int jobs_resume(struct cli *c)
+{
+    const char *text = cli_option(c, "time");
+    json_auto_t *body = NULL;
+    int more = 0;
+
+    if (text && (*text != '+' || times_parse(text + 1, &more) < 0 || more < 1))
+        return cli_fail(CLI_USAGE, "--time wants the time to add, as +3600 (seconds), +90m or +4:00:00, not '%s'",
+                        text);
+    if (text && !text[strspn(text + 1, "0123456789") + 1]) /* a number alone is seconds, as in a spec */
+        more /= 60;
+    if (text)
+        body = json_pack("{s:{s:i}}", "limits", "more_s", more);
+    return act_on_all(c, "resume", "resuming", body);
 }
 
 /* The jobs that a selector names, page by page; new. dry_run: nothing is done to them. */
@@ -471,7 +485,7 @@ int jobs_cancel(struct cli *c)
 
 int jobs_checkpoint_now(struct cli *c)
 {
-    return act_on_all(c, "checkpoint", "asked for a checkpoint of");
+    return act_on_all(c, "checkpoint", "asked for a checkpoint of", NULL);
 }
 
 /* PATCH a job with change, which is taken over; the job is new. */

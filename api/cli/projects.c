@@ -69,7 +69,8 @@ int projects_list(struct cli *c)
     return 0;
 }
 
-static const char *const ceilings[] = {"max-priority", "max-running", "max-queued", "max-devices-per-user"};
+static const char *const ceilings[] = {"max-priority",         "max-running", "max-queued",
+                                       "max-devices-per-user", "max-time-s",  "default-time-s"};
 
 /* "max_priority" of "max-priority". */
 static void field_of(const char *option, char ret[32])
@@ -119,8 +120,9 @@ static int take_options(struct cli *c, json_t *o)
 /* What is set of a project now: what the options do not say stays. New. */
 static json_t *settings_of(const json_t *projects, const char *name)
 {
-    static const char *const kept[] = {"quota",        "borrow",      "weight",     "class",
-                                       "max_priority", "max_running", "max_queued", "max_devices_per_user"};
+    static const char *const kept[] = {"quota",        "borrow",        "weight",     "class",
+                                       "max_priority", "max_running",   "max_queued", "max_devices_per_user",
+                                       "max_time_s",   "default_time_s"};
     json_t *o = json_object();
     const json_t *project;
     size_t i;

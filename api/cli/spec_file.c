@@ -9,6 +9,7 @@
 
 #include "api/cli/cli.h"
 #include "api/spec.h"
+#include "api/times.h"
 #include "base/io.h"
 #include "base/try.h"
 #include "base/utf8.h"
@@ -161,9 +162,10 @@ static int set_one(json_t *doc, const char *set)
 static int override(const struct cli *c, json_t *doc)
 {
     const char *name = cli_option(c, "name"), *project = cli_option(c, "project");
+    const char *time = cli_takes_program(c->cmd) ? cli_option(c, "time") : NULL;
     long priority = cli_number(c, "priority", -1),
          devices = cli_takes_program(c->cmd) ? cli_number(c, "devices", 0) : 0; /* `run` means others */
-    int r = 0;
+    int r = 0, time_s = 0;
 
     for (size_t i = 0; i < c->given.n_list; i++) {
         r = set_one(doc, c->given.list[i]);
@@ -178,6 +180,10 @@ static int override(const struct cli *c, json_t *doc)
         r |= json_object_set_new(doc, "priority", json_integer(priority));
     if (devices > 0)
         r |= json_object_set_new(doc, "devices", json_pack("{s:i, s:i}", "min", (int)devices, "max", (int)devices));
+    if (time && (times_parse(time, &time_s) < 0 || time_s < 1 || time_s > SPEC_TIME_S_MAX))
+        return cli_fail(CLI_USAGE, "--time wants a time up to a year, as 90m, 4h, 4:00:00 or 2-12, not '%s'", time);
+    if (time && json_object_set_new(step_into(doc, "limits"), "time_s", json_integer(time_s)) < 0)
+        return cli_fail(CLI_USAGE, "'limits' of the spec is no object, so --time cannot be set in it");
     return r ? cli_fail(CLI_USAGE, "--name or --project is not UTF-8") : 0;
 }
 

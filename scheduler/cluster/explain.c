@@ -37,7 +37,7 @@ const char *explain_code_name(enum explain_code code)
 
 static const char *basis_name(enum explain_basis basis)
 {
-    static const char *const name[] = {"unknown", "work left of running jobs at their measured speed",
+    static const char *const name[] = {"unknown", "work left of running jobs at their measured speed", "time-limits",
                                        "elastic jobs give way in the next full round"};
 
     assert((size_t)basis < sizeof(name) / sizeof(name[0]));
@@ -143,6 +143,7 @@ struct ending {
     int64_t at_us;
     int32_t devices;
     uint64_t id;
+    bool by_limit;
 };
 
 static int by_end(const void *a, const void *b)
@@ -161,6 +162,7 @@ static int foresee(const struct sched_input *in, const struct sched_plan *plan, 
     struct ending *ends = calloc(in->n_jobs + 1, sizeof(*ends));
     int32_t free_then = c->wait.free, surplus = 0;
     size_t n = 0;
+    bool limits = false;
 
     if (!ends)
         return -ENOMEM;
@@ -173,18 +175,20 @@ static int foresee(const struct sched_input *in, const struct sched_plan *plan, 
             continue;
         if (!j->fixed && has > j->min)
             surplus += has - j->min;
-        if (j->remaining_us >= 0 && rate > 0)
-            ends[n++] =
-                (struct ending){.id = j->id,
-                                .devices = has,
-                                .at_us = in->config.now_us + (int64_t)((double)j->remaining_us / (double)rate * 1e6)};
+        if (sched_left_us(j, rate) < SCHED_LEFT_UNKNOWN) {
+            int64_t left = sched_left_us(j, rate);
+
+            ends[n++] = (struct ending){
+                .id = j->id, .devices = has, .at_us = in->config.now_us + left, .by_limit = left == j->limit_us};
+        }
     }
     qsort(ends, n, sizeof(*ends), by_end);
     for (size_t i = 0; i < n && c->basis == EXPLAIN_UNKNOWN; i++) {
         free_then += ends[i].devices;
+        limits = limits || ends[i].by_limit;
         if (free_then >= c->wait.need) {
             c->start_us = ends[i].at_us;
-            c->basis = EXPLAIN_BY_ENDS;
+            c->basis = limits ? EXPLAIN_BY_LIMITS : EXPLAIN_BY_ENDS;
         }
     }
     free(ends);

@@ -66,6 +66,7 @@ struct explain_help {
 enum explain_basis {
     EXPLAIN_UNKNOWN,   /* nobody can say when it starts */
     EXPLAIN_BY_ENDS,   /* by the work left of what runs and its measured speed */
+    EXPLAIN_BY_LIMITS, /* by the time limits of what runs */
     EXPLAIN_BY_SHRINK, /* elastic jobs give way in a coming full round */
 };
 

@@ -328,8 +328,8 @@ static int place_job(struct board *b, struct rjob *j)
     bool good = true;
 
     b->n_taken = 0;
-    b->held_off =
-        b->r->kept && !j->urgent && (b->r->in->config.mode == SCHED_FAST || (j->job->fixed && j->current == NONE));
+    b->held_off = b->r->kept && !j->urgent && !reserve_lets_pass(b->r, j) &&
+                  (b->r->in->config.mode == SCHED_FAST || (j->job->fixed && j->current == NONE));
     for (size_t i = 0; i < j->job->n_places; i++)
         b->own[j->job->places[i].node] = true;
     mark_avoided(b, j->job, true);

@@ -61,13 +61,6 @@ static int by_turn(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
-static int64_t remaining_us(const struct sched_job *job, int64_t rate_ups)
-{
-    double s = job->remaining_us >= 0 && rate_ups > 0 ? (double)job->remaining_us / (double)rate_ups : 1e12;
-
-    return s > 1e12 ? (int64_t)1e18 : (int64_t)(s * 1e6);
-}
-
 static int64_t best_rate(const struct round *r, const struct rjob *j)
 {
     int64_t best = 0;
@@ -100,7 +93,7 @@ static struct turn turn_of(const struct round *r, size_t i)
         t.key = (int64_t)((double)job->attained_us / (age * weight) * 1e3); /* coarse, so that equals stay in place */
         t.key2 = job->submit_us;
     } else if (cfg->policy == SCHED_POLICY_SRTF) {
-        t.key = remaining_us(job, best_rate(r, j));
+        t.key = sched_left_us(job, best_rate(r, j));
     }
     return t;
 }
@@ -158,7 +151,7 @@ static int find_shadow(const struct round *r, const struct rjob *head, struct sh
         if (j->chosen != NONE)
             ends[n++] = (struct ending){.job = j,
                                         .at_us = r->in->config.now_us +
-                                                 remaining_us(j->job, cand_of(r, j, j->chosen)->shape.rate_ups)};
+                                                 sched_left_us(j->job, cand_of(r, j, j->chosen)->shape.rate_ups)};
     }
     qsort(ends, n, sizeof(*ends), by_end);
     for (size_t i = 0; i < n && ret->type < 0; i++) {
@@ -188,7 +181,7 @@ static int fit_behind(const struct round *r, const struct rjob *j, struct shadow
 
     for (int c = 0; c < j->n; c++) {
         const struct sched_shape *s = &cand_of(r, j, c)->shape;
-        bool ends = r->in->config.now_us + remaining_us(j->job, s->rate_ups) <= shadow->at_us;
+        bool ends = r->in->config.now_us + sched_left_us(j->job, s->rate_ups) <= shadow->at_us;
 
         if (s->type[1] >= 0 || !choice_fits(r, j, c))
             continue;
@@ -200,7 +193,7 @@ static int fit_behind(const struct round *r, const struct rjob *j, struct shadow
     if (best != NONE) {
         const struct sched_shape *s = &cand_of(r, j, best)->shape;
 
-        if (s->type[0] == shadow->type && r->in->config.now_us + remaining_us(j->job, s->rate_ups) > shadow->at_us)
+        if (s->type[0] == shadow->type && r->in->config.now_us + sched_left_us(j->job, s->rate_ups) > shadow->at_us)
             shadow->extra -= s->n[0];
     }
     return best;

@@ -544,6 +544,7 @@ int fill_choose(struct round *r)
     status = reserve_between(r);
     if (status == 0) {
         fill(r, &m, true);
+        reserve_backfill(r);
         reserve_end(r);
     }
     market_clear(&m);

@@ -3,7 +3,9 @@
  *
  * Between full rounds nobody else gets what is kept, since the next full round may give it to the job together with
  * what others then lose. In a full round only jobs that are never touched once they run are held off, and only where
- * such are in the way already: anyone else gives way when these have ended. */
+ * such are in the way already: anyone else gives way when these have ended.
+ *
+ * A job whose time limit ends it before that may have what is kept meanwhile (EASY backfilling). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -145,8 +147,69 @@ static bool is_limited(const struct round *r, const struct rjob *j)
     return j->least > r->tenant_cap[j->job->tenant] - r->tenant_used[j->job->tenant];
 }
 
+struct ending {
+    int64_t at_us;
+    int32_t devices;
+};
+
+static int by_end(const void *a, const void *b)
+{
+    const struct ending *x = a, *y = b;
+
+    return (x->at_us > y->at_us) - (x->at_us < y->at_us);
+}
+
+/* Devices of these types that a run holds which nobody takes them from; 0: none. */
+static int32_t holds_for_good(const struct round *r, const struct rjob *holder, uint32_t types)
+{
+    int32_t n = 0;
+
+    for (size_t p = 0; holder->job->fixed && holder->current != NONE && p < holder->job->n_places; p++)
+        n += types >> r->in->nodes[holder->job->places[p].node].type & 1 ? holder->job->places[p].devices : 0;
+    return n;
+}
+
+/* When the job can start on devices of these types, at the earliest, by the ends of what is not touched. 0: nobody
+ * knows, or in the next round. */
+static int64_t starts_us(const struct round *r, const struct rjob *j, uint32_t types)
+{
+    struct ending *ends = calloc(r->n_jobs + 1, sizeof(*ends));
+    int64_t have = 0, at_us = 0;
+    size_t n = 0;
+
+    for (int t = 0; t < RATES_TYPES_MAX; t++)
+        have += types >> t & 1 ? r->total[t] - r->kept_devices[t] : 0;
+    for (size_t i = 0; ends && i < r->n_jobs; i++) {
+        const struct rjob *holder = &r->jobs[i];
+        int32_t devices = holds_for_good(r, holder, types);
+        int64_t left =
+            devices > 0 ? sched_left_us(holder->job, cand_of(r, holder, holder->current)->shape.rate_ups) : 0;
+
+        have -= devices;
+        if (devices > 0 && left < SCHED_LEFT_UNKNOWN)
+            ends[n++] = (struct ending){.devices = devices, .at_us = r->in->config.now_us + left};
+    }
+    if (n > 0)
+        qsort(ends, n, sizeof(*ends), by_end);
+    for (size_t i = 0; i < n && have < j->least; i++) {
+        have += ends[i].devices;
+        at_us = ends[i].at_us;
+    }
+    free(ends);
+    return have < j->least ? 0 : at_us;
+}
+
 static void keep(struct round *r, struct survey *s, const struct rjob *j)
 {
+    uint32_t types = 0;
+    int64_t until_us;
+
+    for (size_t i = 0; i < s->best.n; i++)
+        types |= UINT32_C(1) << r->in->nodes[s->best.spots[i].node].type;
+    until_us = starts_us(r, j, types);
+    for (int t = 0; t < RATES_TYPES_MAX; t++)
+        if ((types >> t & 1) && (r->kept_for[t] == 0 || until_us < r->kept_until_us[t]))
+            r->kept_until_us[t] = until_us;
     for (size_t i = 0; i < s->best.n; i++) {
         uint32_t node = s->best.spots[i].node;
         int32_t n = s->best.keep[i];
@@ -158,6 +221,16 @@ static void keep(struct round *r, struct survey *s, const struct rjob *j)
         s->free[node] -= n;
         s->room[node] -= s->room[node] < n ? s->room[node] : n;
     }
+}
+
+bool reserve_lets_pass(const struct round *r, const struct rjob *j)
+{
+    bool passes = r->in->config.policy == SCHED_POLICY_MUSTER && j->job->limit_us > 0;
+
+    for (int t = 0; t < RATES_TYPES_MAX && passes; t++)
+        passes = !(sched_job_types(j->job) >> t & 1) || r->kept_devices[t] == 0 ||
+                 r->in->config.now_us + j->job->limit_us <= r->kept_until_us[t];
+    return passes;
 }
 
 static bool waits(const struct rjob *j)
@@ -198,6 +271,24 @@ int reserve_between(struct round *r)
     for (int t = 0; t < RATES_TYPES_MAX; t++)
         r->total[t] -= r->kept_devices[t];
     return status;
+}
+
+void reserve_backfill(struct round *r)
+{
+    for (int t = 0; t < RATES_TYPES_MAX; t++)
+        r->total[t] += r->kept_devices[t];
+    for (size_t i = 0; i < r->n_jobs && r->kept; i++) {
+        struct rjob *j = &r->jobs[i];
+        int best = NONE;
+
+        for (int c = 0; waits(j) && !j->urgent && !j->pinned && reserve_lets_pass(r, j) && c < j->n; c++)
+            if (choice_fits(r, j, c) && (best == NONE || cand_of(r, j, c)->utility > cand_of(r, j, best)->utility))
+                best = c;
+        if (best != NONE)
+            choice_set(r, j, best);
+    }
+    for (int t = 0; t < RATES_TYPES_MAX; t++)
+        r->total[t] -= r->kept_devices[t];
 }
 
 /* The job waits behind the one that devices of its types are kept for. */
@@ -265,7 +356,7 @@ int reserve_at_full(struct round *r)
     for (size_t i = 0; i < r->n_jobs && r->kept && status == 0; i++) {
         struct rjob *j = &r->jobs[i];
 
-        if (!waits(j) || j->urgent || !j->job->fixed || j->n == 0)
+        if (!waits(j) || j->urgent || !j->job->fixed || j->n == 0 || reserve_lets_pass(r, j))
             continue;
         leave_rest(r, rest, j);
         if (j->n > 0)

@@ -84,6 +84,7 @@ struct sched_job {
     int64_t waiting_us;                  /* when it last had none (its submission at first) */
     int64_t attained_us;                 /* device time it has had */
     int64_t remaining_us;                /* work left, micro-steps; -1: unknown */
+    int64_t limit_us;                    /* it runs so long from now on at most; 0: nobody says how long */
     int64_t rho_milli;                   /* finish-time fairness forecast, 1000 is fair */
     const struct rates_profile *profile; /* borrowed */
     const struct sched_place *places;    /* borrowed: where it runs now, by node */
@@ -173,6 +174,10 @@ int64_t sched_weight_milli(int priority);
 
 /* Least and most devices a job can take in whole replicas; *ret_most < *ret_least: none. */
 void sched_job_range(const struct sched_job *job, int32_t *ret_least, int32_t *ret_most);
+
+/* How long it goes on at this rate: until its work is done or its time is up, whichever comes first. */
+#define SCHED_LEFT_UNKNOWN INT64_C(1000000000000000000)
+int64_t sched_left_us(const struct sched_job *job, int64_t rate_ups);
 
 /* Mask of the types it may use from now on. */
 static inline uint32_t sched_job_types(const struct sched_job *job)

@@ -57,7 +57,8 @@ struct round {
     int32_t *node_free;
     int32_t *kept; /* free devices by node that are kept for urgent jobs; NULL: none are (reserve.c) */
     int32_t kept_devices[RATES_TYPES_MAX];
-    uint64_t kept_for[RATES_TYPES_MAX]; /* the first job that they are kept for */
+    int64_t kept_until_us[RATES_TYPES_MAX]; /* when the first of those that they are kept for can start */
+    uint64_t kept_for[RATES_TYPES_MAX];     /* the first job that they are kept for */
     struct sched_place *places;
     size_t n_places, places_cap;
     double prices[RATES_TYPES_MAX];
@@ -105,7 +106,10 @@ int fill_choose(struct round *r);     /* muster, fast */
  * jobs that are fixed once they run. 0 or -ENOMEM. */
 int reserve_between(struct round *r);
 int reserve_at_full(struct round *r);
-void reserve_end(struct round *r); /* when all are chosen: who waits for that reason */
+/* Whether its time limit ends the job before anyone whom devices of its types are kept for can start (EASY). */
+bool reserve_lets_pass(const struct round *r, const struct rjob *j);
+void reserve_backfill(struct round *r); /* between full rounds, once others are chosen: such jobs take what is kept */
+void reserve_end(struct round *r);      /* when all are chosen: who waits for that reason */
 
 /* Where jobs are few: the best of all choices for those that are not pinned, if it is worth more than round.value and
  * least (exact.c). At the round's prices its bound is round.dual, which is lowered to what was proved. 0 or -ENOMEM. */

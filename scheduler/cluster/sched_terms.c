@@ -44,6 +44,14 @@ void sched_job_range(const struct sched_job *job, int32_t *ret_least, int32_t *r
     *ret_most = (int32_t)most;
 }
 
+int64_t sched_left_us(const struct sched_job *job, int64_t rate_ups)
+{
+    double s = job->remaining_us >= 0 && rate_ups > 0 ? (double)job->remaining_us / (double)rate_ups : 1e12;
+    int64_t left = s >= 1e12 ? SCHED_LEFT_UNKNOWN : (int64_t)(s * 1e6);
+
+    return job->limit_us > 0 && job->limit_us < left ? job->limit_us : left;
+}
+
 int64_t sched_weight_milli(int priority)
 {
     static const int64_t fifth[] = {1000, 1149, 1320, 1516, 1741};

@@ -57,6 +57,8 @@ static void print_job(const struct sched_job *j, size_t profile, struct buf *out
     for (size_t i = 0; i < j->n_places; i++)
         (void)buf_printf(out, " %u:%d", j->places[i].node, j->places[i].devices);
     (void)buf_printf(out, "\n");
+    if (j->limit_us > 0)
+        (void)buf_printf(out, "limit %" PRId64 "\n", j->limit_us);
 }
 
 static void print_tenant(const struct sched_tenant *t, struct buf *out)
@@ -366,13 +368,23 @@ static int read_job(struct snapshot *s, struct line *l)
     return read_places(s, l, j);
 }
 
+/* Of the job before it. */
+static int read_limit(struct snapshot *s, struct line *l)
+{
+    if (s->in.n_jobs == 0)
+        return -EINVAL;
+    s->jobs[s->in.n_jobs - 1].limit_us = whole(l, 1, INT64_MAX / 4);
+    return 0;
+}
+
 static int read_line(struct snapshot *s, struct line *l)
 {
     static const struct {
         const char *name;
         int (*take)(struct snapshot *s, struct line *l);
-    } known[] = {{"config", read_config}, {"prices", read_prices},   {"type", read_type}, {"job", read_job},
-                 {"node", read_node},     {"profile", read_profile}, {"rate", read_rate}, {"tenant", read_tenant}};
+    } known[] = {{"config", read_config}, {"prices", read_prices}, {"type", read_type},
+                 {"job", read_job},       {"node", read_node},     {"profile", read_profile},
+                 {"rate", read_rate},     {"tenant", read_tenant}, {"limit", read_limit}};
     char name[16];
     const char *rest;
     int r;

@@ -14,7 +14,7 @@
 static const char *const state_name[JOB_STATES] = {
     "queued", "starting", "running", "rescaling", "suspended", "recovering", "succeeded", "failed", "cancelled",
 };
-static const char *const intent_name[] = {"go-on", "cancel", "suspend", "requeue", "fail", "rescale"};
+static const char *const intent_name[] = {"go-on", "cancel", "suspend", "requeue", "fail", "rescale", "time-up"};
 #define INTENTS (sizeof(intent_name) / sizeof(intent_name[0]))
 static const char *const class_name[] = {"none", "done", "user", "system", "node", "cancelled"};
 
@@ -75,7 +75,7 @@ const char *job_order(const struct job *j)
 {
     if (j->intent == JOB_CANCEL || j->intent == JOB_FAIL || j->state == JOB_RECOVERING)
         return "stop";
-    return j->intent == JOB_SUSPEND || j->intent == JOB_REQUEUE || j->intent == JOB_RESCALE ? "drain" : "run";
+    return j->intent != JOB_GO_ON ? "drain" : "run";
 }
 
 uint64_t job_id_parse(const char *text)
@@ -147,6 +147,9 @@ void job_init(struct job *j, uint64_t id, const struct job_spec *spec, const cha
         .retry_user = spec->retry.user,
         .tasks = (int)spec->array.tasks,
         .max_running = spec->array.max_running,
+        .time_s = spec->limits.time_s,
+        .queue_s = spec->limits.queue_s,
+        .warn_s = spec->limits.warn_s,
         .state = JOB_QUEUED,
         .version = 1,
         .submitted_us = now_us,
@@ -251,6 +254,33 @@ void job_shift(struct job *j, int64_t by_us)
     j->past.moves_since_us += j->past.moves_since_us > 0 ? by_us : 0;
 }
 
+int64_t job_ran_us(const struct job *j, int64_t now_us)
+{
+    return j->ran_us + (j->live && now_us > j->changed_us ? now_us - j->changed_us : 0);
+}
+
+int64_t job_time_left_us(const struct job *j, int64_t now_us)
+{
+    return j->time_s > 0 ? j->time_s * INT64_C(1000000) - job_ran_us(j, now_us) : INT64_MAX;
+}
+
+int64_t job_ends_us(const struct job *j)
+{
+    return j->live && j->time_s > 0 ? j->changed_us + job_time_left_us(j, j->changed_us) : 0;
+}
+
+int64_t job_queue_left_us(const struct job *j, int64_t now_us)
+{
+    if (j->queue_s == 0 || j->state != JOB_QUEUED || j->generation > 0)
+        return INT64_MAX;
+    return j->queue_s * INT64_C(1000000) - (now_us > j->waiting_us ? now_us - j->waiting_us : 0);
+}
+
+bool job_is_out_of_time(const struct job *j)
+{
+    return j->state == JOB_FAILED && strcmp(j->reason_code, "time-limit") == 0;
+}
+
 json_t *job_past_json(const struct act_history *h)
 {
     return json_pack("{s:I, s:i, s:i, s:i, s:i, s:i, s:I, s:i, s:I, s:i, s:I, s:I, s:I}", "incident",
@@ -296,7 +326,8 @@ static int fault(const struct job *j, const struct job_cause *cause, int64_t now
     again = act.verb < ACT_FAIL;
     c->class_ = act.verb == ACT_FAIL_USER ? JOB_CLASS_USER : job_class_of(i.class_);
     c->to = JOB_RECOVERING;
-    c->intent = again || j->intent == JOB_SUSPEND || j->intent == JOB_REQUEUE ? j->intent : JOB_FAIL;
+    c->intent = again || j->intent == JOB_SUSPEND || j->intent == JOB_REQUEUE || j->intent == JOB_TIME_UP ? j->intent
+                                                                                                          : JOB_FAIL;
     if (c->intent == JOB_RESCALE)
         c->intent = JOB_GO_ON;
     c->code = "rank-failed";
@@ -326,6 +357,14 @@ static json_t *plain_outcome(enum job_class class_, const char *message)
                      "node", "exit_code", "signal", "log_tail");
 }
 
+static int out_of_time(const struct job *j, struct change *c)
+{
+    char text[160];
+
+    (void)snprintf(text, sizeof(text), "it has run for its limit of %d s; its newest checkpoint is kept", j->time_s);
+    return end_as(c, JOB_FAILED, JOB_CLASS_USER, "time-limit", plain_outcome(JOB_CLASS_USER, text));
+}
+
 static int over(const struct job *j, const struct job_cause *cause, struct change *c, struct merr *err)
 {
     if (!j->live)
@@ -339,6 +378,8 @@ static int over(const struct job *j, const struct job_cause *cause, struct chang
     if (cause->all_done && j->state != JOB_RECOVERING)
         return end_as(c, JOB_SUCCEEDED, JOB_CLASS_DONE, "succeeded",
                       plain_outcome(JOB_CLASS_DONE, "every rank is done"));
+    if (j->intent == JOB_TIME_UP)
+        return out_of_time(j, c);
     c->to = j->intent == JOB_SUSPEND     ? JOB_SUSPENDED
             : j->intent == JOB_REQUEUE   ? JOB_QUEUED
             : j->intent == JOB_RESCALE   ? JOB_RESCALING
@@ -352,15 +393,15 @@ static int over(const struct job *j, const struct job_cause *cause, struct chang
     return 0;
 }
 
-static int cancel(const struct job *j, struct change *c, struct merr *err)
+static int cancel(const struct job *j, const struct job_cause *cause, struct change *c, struct merr *err)
 {
     if (job_ended(j->state))
         return no_fit(j, err, "cancelled");
     if (j->intent == JOB_CANCEL)
         return merr_set(err, -EALREADY, "job 'j%llu' is being cancelled", (unsigned long long)j->id);
     if (!j->live)
-        return end_as(c, JOB_CANCELLED, JOB_CLASS_CANCELLED, "cancelled",
-                      plain_outcome(JOB_CLASS_CANCELLED, "cancelled while it waited"));
+        return end_as(c, JOB_CANCELLED, JOB_CLASS_CANCELLED, cause->code ? cause->code : "cancelled",
+                      plain_outcome(JOB_CLASS_CANCELLED, cause->code ? cause->text : "cancelled while it waited"));
     c->intent = JOB_CANCEL;
     c->code = "cancelling";
     return 0;
@@ -370,7 +411,7 @@ static int suspend(const struct job *j, struct change *c, struct merr *err)
 {
     if (j->state == JOB_SUSPENDED || j->intent == JOB_SUSPEND)
         return merr_set(err, -EALREADY, "job 'j%llu' is suspended already", (unsigned long long)j->id);
-    if (job_ended(j->state) || j->intent == JOB_CANCEL || j->intent == JOB_FAIL)
+    if (job_ended(j->state) || j->intent == JOB_CANCEL || j->intent == JOB_FAIL || j->intent == JOB_TIME_UP)
         return no_fit(j, err, "suspended");
     if (j->live) {
         c->intent = JOB_SUSPEND;
@@ -382,18 +423,21 @@ static int suspend(const struct job *j, struct change *c, struct merr *err)
     return 0;
 }
 
-static int resume(const struct job *j, struct change *c, struct merr *err)
+static int resume(const struct job *j, const struct job_cause *cause, struct change *c, struct merr *err)
 {
+    bool more = cause->time_s > 0 && job_is_out_of_time(j);
+
     if (j->intent == JOB_SUSPEND)
         return merr_set(err, -EPROTO, "job 'j%llu' is still being suspended; resume it once it is",
                         (unsigned long long)j->id);
     if (j->state == JOB_QUEUED || j->state == JOB_STARTING || j->state == JOB_RUNNING)
         return merr_set(err, -EALREADY, "job 'j%llu' is not suspended", (unsigned long long)j->id);
-    if (j->state != JOB_SUSPENDED)
+    if (j->state != JOB_SUSPENDED && !more)
         return no_fit(j, err, "resumed");
     c->to = JOB_QUEUED;
     c->code = "resumed";
-    return 0;
+    c->data = more ? json_pack("{s:i, s:n}", "time_s", cause->time_s, "outcome") : json_object();
+    return c->data ? 0 : -ENOMEM;
 }
 
 static int requeue(const struct job *j, struct change *c, struct merr *err)
@@ -427,7 +471,8 @@ static int change_wishes(const struct job *j, const struct job_cause *cause, str
     if (job_ended(j->state))
         return no_fit(j, err, "changed");
     c->code = "changed";
-    c->data = json_pack("{s:i, s:i, s:i}", "priority", cause->priority, "min", cause->min, "max", cause->max);
+    c->data = json_pack("{s:i, s:i, s:i, s:i}", "priority", cause->priority, "min", cause->min, "max", cause->max,
+                        "time_s", cause->time_s);
     if (c->data && j->tasks > 0 && cause->max_running > 0)
         (void)json_object_set_new(c->data, "max_running", json_integer(cause->max_running));
     return c->data ? 0 : -ENOMEM;
@@ -441,6 +486,27 @@ static int tasks_over(const struct job *j, const struct job_cause *cause, struct
         return no_fit(j, err, "ended by its tasks");
     return end_as(c, cause->all_done ? JOB_SUCCEEDED : JOB_FAILED, class_, cause->code,
                   plain_outcome(class_, cause->text));
+}
+
+static int warn(const struct job *j, struct change *c, struct merr *err)
+{
+    if (!j->live || j->intent != JOB_GO_ON)
+        return no_fit(j, err, "warned");
+    c->code = "time-warning";
+    c->data = json_pack("{s:i, s:I}", "warned_s", j->time_s, "warned_in", (json_int_t)j->generation);
+    return c->data ? 0 : -ENOMEM;
+}
+
+/* What is being ended already just ends. */
+static int time_up(const struct job *j, struct change *c, struct merr *err)
+{
+    if (job_waits(j))
+        return out_of_time(j, c);
+    if (!j->live || (j->intent != JOB_GO_ON && j->intent != JOB_REQUEUE && j->intent != JOB_RESCALE))
+        return no_fit(j, err, "ended by its time limit");
+    c->intent = JOB_TIME_UP;
+    c->code = "time-up";
+    return 0;
 }
 
 /* It can be neither started nor led on: it fails, once what runs of it is stopped. */
@@ -477,17 +543,21 @@ static int decide(const struct job *j, const struct job_cause *cause, int64_t no
     case CAUSE_OVER:
         return over(j, cause, c, err);
     case CAUSE_CANCEL:
-        return cancel(j, c, err);
+        return cancel(j, cause, c, err);
     case CAUSE_SUSPEND:
         return suspend(j, c, err);
     case CAUSE_RESUME:
-        return resume(j, c, err);
+        return resume(j, cause, c, err);
     case CAUSE_REQUEUE:
         return requeue(j, c, err);
     case CAUSE_RESCALE:
         return rescale(j, cause, now_us, c, err);
     case CAUSE_CHANGE:
         return change_wishes(j, cause, c, err);
+    case CAUSE_WARN:
+        return warn(j, c, err);
+    case CAUSE_TIME_UP:
+        return time_up(j, c, err);
     case CAUSE_REFUSED:
         return refused(j, cause, c, err);
     case CAUSE_TASKS:
@@ -647,6 +717,11 @@ static void apply_data(struct job *j, const json_t *data)
     read_int(data, "max_running", &j->max_running);
     job_read_past(json_object_get(data, "past"), &j->past);
     read_us(data, "saved_step", &j->saved_step);
+    read_int(data, "time_s", &j->time_s);
+    read_int(data, "warned_s", &j->warned_s);
+    j->warned_in =
+        (uint32_t)(json_object_get(data, "warned_in") ? json_integer_value(json_object_get(data, "warned_in"))
+                                                      : j->warned_in);
     read_int(data, "restarts_user", &j->restarts_user);
     read_int(data, "restarts_system", &j->restarts_system);
     read_int(data, "restarts_node", &j->restarts_node);
@@ -656,7 +731,7 @@ static void apply_data(struct job *j, const json_t *data)
         job_read_layout(layout, &j->layout);
     if (outcome) {
         json_decref(j->outcome);
-        j->outcome = json_deep_copy(outcome);
+        j->outcome = json_is_null(outcome) ? NULL : json_deep_copy(outcome);
     }
     if (json_is_object(plan)) {
         json_decref(j->plan);
@@ -668,8 +743,8 @@ static void apply_data(struct job *j, const json_t *data)
 static void count_run(struct job *j, bool live, bool moved, int64_t at_us)
 {
     if (j->live && !live) {
-        if (at_us > j->changed_us)
-            j->device_us += (int64_t)j->n_places * (at_us - j->changed_us);
+        j->device_us += (int64_t)j->n_places * (job_ran_us(j, at_us) - j->ran_us);
+        j->ran_us = job_ran_us(j, at_us);
         j->rescales += j->intent == JOB_RESCALE;
         j->past.soon_lost = at_us - j->changed_us < ACT_SOON_US ? j->past.soon_lost : 0;
         j->waiting_us = at_us;
@@ -720,9 +795,10 @@ int job_apply(struct job *j, const json_t *event)
     j->state = to;
     j->version++;
     apply_data(j, data);
+    if (from == JOB_SUSPENDED && j->generation == 0)
+        j->waiting_us = at_us;
     if (to == JOB_RUNNING && j->started_us == 0)
         j->started_us = at_us;
-    if (job_ended(to))
-        j->finished_us = at_us;
+    j->finished_us = job_ended(to) ? at_us : 0;
     return 0;
 }

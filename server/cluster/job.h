@@ -37,7 +37,7 @@ enum job_state {
     JOB_STATES
 };
 
-enum job_intent { JOB_GO_ON, JOB_CANCEL, JOB_SUSPEND, JOB_REQUEUE, JOB_FAIL, JOB_RESCALE };
+enum job_intent { JOB_GO_ON, JOB_CANCEL, JOB_SUSPEND, JOB_REQUEUE, JOB_FAIL, JOB_RESCALE, JOB_TIME_UP };
 
 enum job_class {
     JOB_CLASS_NONE,
@@ -75,7 +75,8 @@ struct job {
     int tasks, max_running; /* of an array, which is given no devices itself (array.h); 0: it is none */
     uint64_t array;         /* whose task it is; 0: none's */
     int task_index;
-    json_t *params; /* owned: the values of a task; NULL: none */
+    json_t *params;              /* owned: the values of a task; NULL: none */
+    int time_s, queue_s, warn_s; /* limits; 0: none */
 
     enum job_state state;
     enum job_intent intent;
@@ -90,6 +91,9 @@ struct job {
     int64_t waiting_us;                            /* wall: when it last began to have no devices */
     int64_t changed_us;                            /* wall: when its devices were given or taken last */
     int64_t device_us;                             /* device time of the runs that are over */
+    int64_t ran_us;                                /* and how long these ran */
+    int warned_s;                                  /* the time_s whose end it was warned of; 0: of none */
+    uint32_t warned_in;                            /* in this generation */
     int rescales;                                  /* runs that were drained for other devices */
     char home[SPEC_NAME_MAX];                      /* class of rank 0 of the newest run; "": has not run */
     struct job_place *places;
@@ -121,8 +125,10 @@ enum job_cause_kind {
     CAUSE_RESUME,
     CAUSE_REQUEUE, /* others get its devices: save, stop, queue again */
     CAUSE_RESCALE, /* it gets other devices: save, stop, start on them */
-    CAUSE_CHANGE,  /* priority, min, max; max_running of an array */
+    CAUSE_CHANGE,  /* priority, min, max; time_s; max_running of an array */
     CAUSE_TASKS,   /* an array's tasks are over, or enough of them failed: all_done, code, class_ */
+    CAUSE_WARN,    /* its time is nearly up */
+    CAUSE_TIME_UP, /* it has run for its limit: save, stop, fail */
     CAUSE_REFUSED, /* it can go no further, as when its spec cannot be read: code, class_, text say why */
 };
 
@@ -130,7 +136,7 @@ struct job_cause {
     enum job_cause_kind kind;
     const char *actor; /* "scheduler", "user:NAME", "agent:NODE" */
     const char *text;  /* for people */
-    const char *code;  /* of CAUSE_REFUSED and CAUSE_TASKS, for programs */
+    const char *code;  /* of CAUSE_REFUSED, CAUSE_TASKS and a CAUSE_CANCEL that no user asked for: for programs */
     const struct job_place *places;
     size_t n_places;
     struct layout layout;
@@ -142,6 +148,7 @@ struct job_cause {
     bool hastens;                        /* CAUSE_RESCALE: off slow devices, before its hold is over */
     const struct act_incident *incident; /* of CAUSE_FAULT: what failed; id and times are the job's to fill in */
     int priority, min, max, max_running;
+    int time_s; /* also of CAUSE_RESUME; there 0: it stays */
 };
 
 /* A queued job from a checked spec. */
@@ -170,6 +177,14 @@ int job_from_record(const json_t *record, struct job *j);
 void job_shift(struct job *j, int64_t by_us);
 /* It failed and is not to start yet. A wait longer than any there is comes of a clock that was set back: it is over. */
 bool job_backs_off(const struct job *j, int64_t now_us);
+
+/* How long it has run in all; and may run yet by its limit, INT64_MAX: as long as it likes; and may wait yet. */
+int64_t job_ran_us(const struct job *j, int64_t now_us);
+int64_t job_time_left_us(const struct job *j, int64_t now_us);
+int64_t job_ends_us(const struct job *j); /* wall: when its run will have used that up; 0: it has no limit, or no run */
+int64_t job_queue_left_us(const struct job *j, int64_t now_us);
+/* It has failed since its time was up: with more of it, it can go on. */
+bool job_is_out_of_time(const struct job *j);
 
 bool job_ended(enum job_state state);
 bool job_waits(const struct job *j); /* wants devices: queued, or recovering with no run left */

@@ -80,6 +80,12 @@ static const struct field {
     FIELD(INT64, array),
     FIELD(INT, task_index),
     FIELD(OBJECT, params),
+    FIELD(INT, time_s),
+    FIELD(INT, queue_s),
+    FIELD(INT, warn_s),
+    FIELD(INT64, ran_us),
+    FIELD(INT, warned_s),
+    FIELD(INT32U, warned_in),
 };
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
 
@@ -188,7 +194,8 @@ static void read_field(const json_t *o, const struct field *f, struct job *j)
 static bool is_sound(const struct job *j, const char *kind)
 {
     if ((j->kind == JOB_COMMAND && strcmp(kind, "command") != 0) || j->priority < 0 || j->priority > 100 ||
-        j->min < 1 || j->max < j->min || j->generation > INT32_MAX || j->tasks < 0 || (j->tasks > 0 && j->live))
+        j->min < 1 || j->max < j->min || j->time_s < 0 || j->queue_s < 0 || j->warn_s < 0 ||
+        j->generation > INT32_MAX || j->tasks < 0 || (j->tasks > 0 && j->live))
         return false;
     for (size_t i = 0; i < j->n_places; i++)
         if (j->places[i].slot < 0 || j->places[i].leaves < 0)

@@ -17,7 +17,9 @@ struct project project_new(const char *name)
                         .max_priority = -1,
                         .max_running = -1,
                         .max_queued = -1,
-                        .max_devices_per_user = -1};
+                        .max_devices_per_user = -1,
+                        .max_time_s = -1,
+                        .default_time_s = -1};
 
     (void)snprintf(p.name, sizeof(p.name), "%s", name);
     return p;
@@ -135,26 +137,39 @@ static json_t *whole_or_null(int n)
 
 json_t *project_record(const struct project *p)
 {
-    return json_pack("{s:s, s:o, s:o, s:f, s:s, s:o, s:o, s:o, s:o, s:O?}", "name", p->name, "quota",
+    return json_pack("{s:s, s:o, s:o, s:f, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:O?}", "name", p->name, "quota",
                      whole_or_null(p->quota), "borrow", whole_or_null(p->borrow), "weight",
                      (double)p->weight_milli / 1000, "class", class_name[p->class_], "max_priority",
                      whole_or_null(p->max_priority), "max_running", whole_or_null(p->max_running), "max_queued",
                      whole_or_null(p->max_queued), "max_devices_per_user", whole_or_null(p->max_devices_per_user),
+                     "max_time_s", whole_or_null(p->max_time_s), "default_time_s", whole_or_null(p->default_time_s),
                      "members", p->members);
 }
 
 /* A whole number or null. False: it is neither. */
-static bool read_count(const json_t *o, const char *key, int *ret)
+static bool read_whole(const json_t *o, const char *key, int least, int most, int *ret)
 {
     const json_t *v = json_object_get(o, key);
 
-    if (json_is_integer(v) && json_integer_value(v) >= 0 && json_integer_value(v) <= RATES_COUNT_MAX)
+    if (json_is_integer(v) && json_integer_value(v) >= least && json_integer_value(v) <= most)
         *ret = (int)json_integer_value(v);
     else if (json_is_null(v))
         *ret = -1;
     else if (v)
         return false;
     return true;
+}
+
+static bool read_count(const json_t *o, const char *key, int *ret)
+{
+    return read_whole(o, key, 0, RATES_COUNT_MAX, ret);
+}
+
+int project_time_s(const struct project *p)
+{
+    int time_s = !p ? 0 : p->default_time_s > 0 ? p->default_time_s : p->max_time_s;
+
+    return time_s > 0 ? time_s : 0;
 }
 
 int64_t project_most(const struct project *p)
@@ -195,5 +210,10 @@ const char *project_read(const json_t *o, struct project *p)
         return "max_queued";
     if (!read_count(o, "max_devices_per_user", &p->max_devices_per_user))
         return "max_devices_per_user";
+    if (!read_whole(o, "max_time_s", 1, SPEC_TIME_S_MAX, &p->max_time_s))
+        return "max_time_s";
+    if (!read_whole(o, "default_time_s", 1, SPEC_TIME_S_MAX, &p->default_time_s) ||
+        (p->max_time_s > 0 && p->default_time_s > p->max_time_s))
+        return "default_time_s";
     return read_members(o, p) ? NULL : "members";
 }

@@ -31,6 +31,8 @@ struct project {
     int max_running;          /* jobs that have devices */
     int max_queued;           /* jobs that wait for some */
     int max_devices_per_user; /* held by the jobs of one of them */
+    int max_time_s;           /* of a job's limits.time_s */
+    int default_time_s;       /* that of a job that names none; -1: max_time_s */
 };
 
 struct projects { /* those that were put; zeroed: none */
@@ -60,6 +62,9 @@ enum project_role project_role_parse(const char *name); /* "member", "manager"; 
 /* Make a user a member or manager, or no member any more (PROJECT_STRANGER). 0; -ENOSPC (PROJECT_MEMBERS_MAX);
  * -ENOMEM. */
 int project_set_role(struct project *p, const char *user, enum project_role role);
+
+/* The time limit of a job of it that names none; 0: none. p may be NULL. */
+int project_time_s(const struct project *p);
 
 /* Most devices that its jobs may hold together; INT64_MAX: any number. p may be NULL: none of that name was put. */
 int64_t project_most(const struct project *p);

@@ -58,7 +58,7 @@ static void check_user(struct core *c, struct call *call, const struct job *j, s
             j->user, (unsigned long long)has, (unsigned long long)c->cfg.user.spec_bytes, bytes);
 }
 
-static void check_ceilings(const struct project *p, struct call *call, int priority, int min)
+static void check_ceilings(const struct project *p, struct call *call, int priority, int min, int time_s)
 {
     if (p->max_priority >= 0 && priority > p->max_priority)
         call_problem(call, 422, "over-ceiling", "priority %d is over %d, the highest that project '%s' takes", priority,
@@ -66,6 +66,10 @@ static void check_ceilings(const struct project *p, struct call *call, int prior
     else if (p->max_devices_per_user >= 0 && min > p->max_devices_per_user)
         call_problem(call, 422, "over-ceiling", "%d devices are over %d, the most that a user of project '%s' may hold",
                      min, p->max_devices_per_user, p->name);
+    else if (p->max_time_s > 0 && time_s > p->max_time_s)
+        call_problem(call, 422, "over-ceiling",
+                     "a time limit of %d s is over %d s, the longest that project '%s' takes", time_s, p->max_time_s,
+                     p->name);
 }
 
 /* Tasks of a project's arrays that are no jobs yet. */
@@ -113,7 +117,7 @@ bool admission_submit(struct core *c, struct call *call, const struct job *j, si
         call_problem(call, 403, "not-a-member", "user '%s' is no member of project '%s'; its managers can change that",
                      j->user, j->project);
     if (call->status == 0 && p && !is_admin(call))
-        check_ceilings(p, call, j->priority, j->min);
+        check_ceilings(p, call, j->priority, j->min, j->time_s);
     if (call->status == 0 && p && !is_admin(call))
         check_queue(c, call, p, j);
     if (call->status == 0 && !is_admin(call))
@@ -123,12 +127,28 @@ bool admission_submit(struct core *c, struct call *call, const struct job *j, si
     return call->status == 0;
 }
 
-bool admission_change(struct core *c, struct call *call, const struct job *j, int priority, int min)
+/* 0, which is none, is the longest. */
+static bool is_longer(int time_s, int than_s)
+{
+    return than_s > 0 && (time_s == 0 || time_s > than_s);
+}
+
+bool admission_change(struct core *c, struct call *call, const struct job *j, const struct job_cause *to)
 {
     const struct project *p = project_find(&c->cluster.projects, j->project);
+    int priority = to->priority, min = to->min;
 
-    if (p && !is_admin(call)) /* what stays as it is, or gets less, may be over a ceiling that has come down */
-        check_ceilings(p, call, priority > j->priority ? priority : -1, min > j->min ? min : 0);
+    if (is_longer(to->time_s, j->time_s) && !is_admin(call) && !rights_manages(c, http_identity(call->req), j->project))
+        call_problem(call, 403, "not-a-manager",
+                     "the time limit of a job is made longer by managers of its project and admins; its owner makes it "
+                     "shorter, or gives it more time by resuming it when it has ended by its limit");
+
+    if (call->status == 0 && p &&
+        !is_admin(call)) /* what stays as it is, or gets less, may be over a ceiling that has come down */
+        check_ceilings(p, call, priority > j->priority ? priority : -1, min > j->min ? min : 0,
+                       !is_longer(to->time_s, j->time_s) ? 0
+                       : to->time_s > 0                  ? to->time_s
+                                                         : SPEC_TIME_S_MAX + 1);
     return call->status == 0;
 }
 

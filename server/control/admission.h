@@ -20,8 +20,8 @@ struct core;
 /* A job that is submitted, with a spec of so many bytes. False: the call is answered. */
 bool admission_submit(struct core *c, struct call *call, const struct job *j, size_t bytes);
 
-/* A change of a job to this priority and least number of devices. False: the call is answered. */
-bool admission_change(struct core *c, struct call *call, const struct job *j, int priority, int min);
+/* A change of a job to this priority, least number of devices and time limit. False: the call is answered. */
+bool admission_change(struct core *c, struct call *call, const struct job *j, const struct job_cause *to);
 
 /* One more stream, beside so many of this user's and of all who are no admins. False: the call is answered. */
 bool admission_stream(struct core *c, struct call *call, size_t own, size_t others, size_t most);

@@ -78,6 +78,7 @@ static struct entry *task_entry(struct core *c, const struct entry *parent, cons
     if (e && full) {
         job_init(&e->job, c->jobs.next, spec, parent->job.user, c->now.wall_us);
         adopt(c, e, parent, position, params);
+        e->job.time_s = parent->job.time_s;
         e->spec_text = json_dumps(full, JSON_COMPACT);
     }
     json_decref(full);

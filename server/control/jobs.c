@@ -15,6 +15,7 @@
 #include "server/control/events.h"
 #include "server/control/files.h"
 #include "server/control/incidents.h"
+#include "server/control/load.h"
 #include "server/control/looks.h"
 #include "server/control/plans.h"
 #include "server/control/quarantine.h"
@@ -186,6 +187,8 @@ void jobs_submit(struct core *c, struct call *call)
         return;
     }
     job_init(&e->job, c->jobs.next, call->spec, http_identity(call->req)->user, c->now.wall_us);
+    if (e->job.time_s == 0)
+        e->job.time_s = project_time_s(project_find(&c->cluster.projects, e->job.project));
     (void)snprintf(e->job.unix_user, sizeof(e->job.unix_user), "%s", http_identity(call->req)->unix_user);
     if (!admission_submit(c, call, &e->job, strlen(call->text)) || !check(c, call, e) || call->flag) {
         if (call->status == 0)
@@ -209,6 +212,7 @@ void jobs_submit(struct core *c, struct call *call)
     events_emit_new(c, e->job.id, e->job.user, job_submitted_event(&e->job), true, false, false);
     call_changed_new(call, NULL, summary(&e->job));
     c->schedule_wanted = true;
+    c->limits_due_us = 0;
     (void)snprintf(location, sizeof(location), "/v1/jobs/j%llu", (unsigned long long)e->job.id);
     http_set_header(call->req, "Location", location);
     (void)snprintf(call->etag, sizeof(call->etag), "\"%llu\"", (unsigned long long)e->job.version);
@@ -450,8 +454,8 @@ static bool only_known(struct call *call, const json_t *o, const char *const *kn
         call_answer_new(
             call, 422,
             json_pack("{s:s, s:s, s:[{s:s, s:s}]}", "code", "spec-invalid", "detail",
-                      "only priority, devices.min and devices.max of a job can be changed, of an array priority "
-                      "and array.max_running",
+                      "only priority, devices.min, devices.max and limits.time_s of a job can be changed, of an array "
+                      "priority and array.max_running",
                       "errors", "pointer", pointer, "message", "cannot be changed"));
         return false;
     }
@@ -460,16 +464,20 @@ static bool only_known(struct call *call, const json_t *o, const char *const *kn
 
 static bool read_patch(struct call *call, const struct job *j, struct job_cause *cause)
 {
-    static const char *const top[] = {"priority", "devices", NULL}, *const inner[] = {"min", "max", NULL};
-    static const char *const of_array[] = {"priority", "array", NULL}, *const in_array[] = {"max_running", NULL};
-    json_t *devices = json_object_get(call->body, "devices"), *array = json_object_get(call->body, "array");
+    static const char *const top[] = {"priority", "devices", "limits", NULL}, *const inner[] = {"min", "max", NULL};
+    static const char *const of_array[] = {"priority", "array", NULL}, *const in_array[] = {"max_running", NULL},
+                             *const times[] = {"time_s", NULL};
+    json_t *devices = json_object_get(call->body, "devices"), *array = json_object_get(call->body, "array"),
+           *limits = json_object_get(call->body, "limits");
 
     cause->priority = j->priority;
     cause->min = j->min;
     cause->max = j->max;
+    cause->time_s = j->time_s;
     cause->max_running = j->max_running;
     if (!only_known(call, call->body, j->tasks > 0 ? of_array : top, "") ||
-        !only_known(call, devices, inner, "/devices") || !only_known(call, array, in_array, "/array"))
+        !only_known(call, devices, inner, "/devices") || !only_known(call, limits, times, "/limits") ||
+        !only_known(call, array, in_array, "/array"))
         return false;
     if (array && !json_is_object(array)) {
         answer_fault(call, "/array", "wants array as an object with max_running");
@@ -478,13 +486,18 @@ static bool read_patch(struct call *call, const struct job *j, struct job_cause 
     if (!read_whole(call, json_object_get(array, "max_running"), "/array/max_running", 1, SPEC_TASKS_MAX,
                     &cause->max_running))
         return false;
+    if (limits && !json_is_object(limits)) {
+        answer_fault(call, "/limits", "wants limits as an object of time_s");
+        return false;
+    }
     if (devices && !json_is_object(devices)) {
         answer_fault(call, "/devices", "wants devices as an object of min and max");
         return false;
     }
     if (!read_whole(call, json_object_get(call->body, "priority"), "/priority", 0, 100, &cause->priority) ||
         !read_whole(call, json_object_get(devices, "min"), "/devices/min", 1, PLAN_RANKS_MAX, &cause->min) ||
-        !read_whole(call, json_object_get(devices, "max"), "/devices/max", 1, PLAN_RANKS_MAX, &cause->max))
+        !read_whole(call, json_object_get(devices, "max"), "/devices/max", 1, PLAN_RANKS_MAX, &cause->max) ||
+        !read_whole(call, json_object_get(limits, "time_s"), "/limits/time_s", 0, SPEC_TIME_S_MAX, &cause->time_s))
         return false;
     if (cause->max < cause->min) {
         answer_fault(call, "/devices/max", "would have a larger devices.min than devices.max");
@@ -519,8 +532,8 @@ void jobs_patch(struct core *c, struct call *call)
     } else if (!f.entry) {
         call_problem(call, 409, "wrong-state", "job 'j%llu' has ended and cannot be changed",
                      (unsigned long long)f.job->id);
-    } else if (read_patch(call, f.job, &cause) && admission_change(c, call, f.job, cause.priority, cause.min)) {
-        char text[128];
+    } else if (read_patch(call, f.job, &cause) && admission_change(c, call, f.job, &cause)) {
+        char text[160], limit[48] = "";
         struct job before = *f.job;
         char why[480];
 
@@ -529,12 +542,14 @@ void jobs_patch(struct core *c, struct call *call)
         bool fits = dispatch_can_run(c, f.entry, why, sizeof(why));
         f.job->min = before.min;
         f.job->max = before.max;
+        if (cause.time_s != f.job->time_s)
+            (void)snprintf(limit, sizeof(limit), ", time limit %d s", cause.time_s);
         if (f.job->tasks > 0)
             (void)snprintf(text, sizeof(text), "priority %d, at most %d tasks running", cause.priority,
                            cause.max_running);
         else
-            (void)snprintf(text, sizeof(text), "priority %d, devices %d to %d%s", cause.priority, cause.min, cause.max,
-                           f.job->live ? "; a run that has others moves" : "");
+            (void)snprintf(text, sizeof(text), "priority %d, devices %d to %d%s%s", cause.priority, cause.min,
+                           cause.max, limit, f.job->live ? "; a run that has others moves" : "");
         cause.text = text;
         if (!fits)
             answer_fault(call, "/devices/min", why);
@@ -604,6 +619,49 @@ void jobs_retry(struct core *c, struct call *call)
         call_problem(call, 503, "no-memory", "out of memory");
 }
 
+/* What a resume says of time: how much more the job is given, 0: nothing. False: the call is answered. */
+static bool read_more(struct call *call, int *ret)
+{
+    static const char *const top[] = {"limits", NULL}, *const inner[] = {"more_s", NULL};
+    json_t *limits = json_object_get(call->body, "limits");
+
+    *ret = 0;
+    return only_known(call, call->body, top, "") && only_known(call, limits, inner, "/limits") &&
+           read_whole(call, json_object_get(limits, "more_s"), "/limits/more_s", 1, SPEC_TIME_S_MAX, ret);
+}
+
+/* Let a job that has ended by its time limit go on with more time: it comes back into the working set. */
+static void go_on(struct core *c, struct call *call, struct found *f, int more_s, const char *actor)
+{
+    int64_t ran_s = (f->job->ran_us + 999999) / 1000000;
+    int64_t time_s = (ran_s > f->job->time_s ? ran_s : f->job->time_s) + more_s;
+    struct job_cause cause = {.kind = CAUSE_RESUME, .actor = actor, .text = "resumed by its user, with more time"};
+    struct merr err = {""};
+    int r;
+
+    if (!job_is_out_of_time(f->job) || f->job->array > 0) {
+        call_problem(call, 409, "wrong-state",
+                     f->job->array > 0 ? "job 'j%llu' is %s, and its array has taken that in; retry it there"
+                                       : "job 'j%llu' is %s, and was not ended by its time limit; that of a job which "
+                                         "has not ended is changed by PATCH",
+                     (unsigned long long)f->job->id, job_state_name(f->job->state));
+        return;
+    }
+    cause.time_s = time_s < SPEC_TIME_S_MAX ? (int)time_s : SPEC_TIME_S_MAX;
+    if (!f->entry && !admission_submit(c, call, f->job, f->spec ? strlen(f->spec) : 0))
+        return;
+    if (!f->entry && (r = load_ended(c, f->job->id, &f->entry, &err)) < 0) {
+        call_problem(call, 503, "store", "%s", err.text);
+        return;
+    }
+    if (f->job == &f->loaded)
+        job_clear(&f->loaded);
+    f->job = &f->entry->job;
+    r = change_job(c, f->entry, &cause, &err);
+    if (r < 0)
+        refuse(call, r, &err);
+}
+
 void jobs_action(struct core *c, struct call *call)
 {
     static const struct {
@@ -616,12 +674,24 @@ void jobs_action(struct core *c, struct call *call)
     char actor[80];
     struct merr err = {""};
     struct found f;
-    int r = 0;
+    int r = 0, more_s;
 
     if (!find(c, call, &f))
         return;
     (void)snprintf(actor, sizeof(actor), "user:%s", http_identity(call->req)->user);
-    if (!f.entry)
+    if (strcmp(action, "resume") == 0 && !read_more(call, &more_s)) {
+        found_clear(&f);
+        return;
+    }
+    if (strcmp(action, "resume") == 0 && more_s > 0) {
+        go_on(c, call, &f, more_s, actor);
+        action = "";
+    } else if (!f.entry && strcmp(action, "resume") == 0 && job_is_out_of_time(f.job))
+        call_problem(call, 409, "wrong-state",
+                     "job 'j%llu' has used up its time; give it more: limits.more_s, `muster "
+                     "resume j%llu --time +1h`",
+                     (unsigned long long)f.job->id, (unsigned long long)f.job->id);
+    else if (!f.entry)
         call_problem(call, 409, "wrong-state", "job 'j%llu' is %s and cannot be changed any more",
                      (unsigned long long)f.job->id, job_state_name(f.job->state));
     else if (strcmp(action, "checkpoint") == 0)

@@ -45,7 +45,8 @@ static int read_spec(const json_t *doc, struct job_spec **ret, char **ret_refusa
     return r < 0 ? merr_set(err, r, "out of memory") : 0;
 }
 
-static int load_entry(struct core *c, uint64_t id, const struct job_stored *stored, struct merr *err)
+/* One that has ended: only where ended is set. */
+static int load_entry(struct core *c, uint64_t id, const struct job_stored *stored, bool ended, struct merr *err)
 {
     struct job_spec *spec = NULL;
     char *refusal = NULL;
@@ -56,10 +57,11 @@ static int load_entry(struct core *c, uint64_t id, const struct job_stored *stor
 
     if (r < 0)
         return r;
-    if (job_ended(job.state)) {
+    if (job_ended(job.state) != ended) {
         job_clear(&job);
         json_decref(doc);
-        return merr_set(err, -EINVAL, "the store lists the job as one that has not ended, and it has");
+        return merr_set(err, -EINVAL, "the store lists the job as one that has %sended, and it has%s",
+                        ended ? "" : "not ", ended ? " not" : "");
     }
     r = read_spec(doc, &spec, &refusal, err);
     json_decref(doc);
@@ -81,8 +83,9 @@ static int load_entry(struct core *c, uint64_t id, const struct job_stored *stor
         entry_free(e);
         return merr_set(err, -ENOMEM, "out of memory");
     }
-    arrays_link(c, e);
-    if (table_insert(&c->jobs, e) < 0) {
+    if (!ended)
+        arrays_link(c, e);
+    if ((ended ? table_insert_ended(&c->jobs, e) : table_insert(&c->jobs, e)) < 0) {
         entry_free(e);
         return merr_set(err, -ENOMEM, "out of memory");
     }
@@ -107,7 +110,7 @@ static int load_one(void *arg, size_t i, const struct job_stored *stored, struct
 {
     const struct loading *l = arg;
     struct merr why = {""};
-    int r = load_entry(l->c, l->ids[i], stored, &why);
+    int r = load_entry(l->c, l->ids[i], stored, false, &why);
 
     if (r != -EINVAL && r != -ENOENT)
         return r < 0 ? merr_set(err, r, "%s", why.text) : 0;
@@ -278,7 +281,25 @@ static int load_job_again(void *arg, size_t i, const struct job_stored *stored, 
         return r == -ENOENT ? -EINVAL : r;
     l->ended = job_ended(job.state);
     job_clear(&job);
-    return l->ended ? 0 : load_entry(l->c, l->job, stored, err);
+    return l->ended ? 0 : load_entry(l->c, l->job, stored, false, err);
+}
+
+static int load_one_ended(void *arg, size_t i, const struct job_stored *stored, struct merr *err)
+{
+    struct loading_again *l = arg;
+
+    (void)i;
+    return load_entry(l->c, l->job, stored, true, err);
+}
+
+int load_ended(struct core *c, uint64_t id, struct entry **ret, struct merr *err)
+{
+    struct loading_again l = {.c = c, .job = id};
+
+    TRY(job_store_read(c->store, id, load_one_ended, &l, err));
+    *ret = table_find(&c->jobs, id);
+    records_put_back(c, *ret);
+    return 0;
 }
 
 static int again_job(struct core *c, uint64_t id, struct merr *err)

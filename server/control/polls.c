@@ -94,6 +94,8 @@ static json_t *make_assignment(const struct core *c, const struct entry *e)
                            .pass_over = pass_over(j),
                            .resumes = j->checkpoint != NULL,
                            .devices_next = devices_next(e),
+                           .ends_at_us = job_ends_us(j),
+                           .warned_s = j->warned_in == j->generation ? j->warned_s : 0,
                            .evidence = (int64_t)(e->run.evidence & INT64_MAX)};
     json_t *doc = NULL;
 

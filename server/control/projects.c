@@ -56,10 +56,10 @@ void projects_list(struct core *c, struct call *call)
 
 static bool only_known(struct call *call)
 {
-    static const char *const known[] = {"name",        "quota",      "borrow",
-                                        "weight",      "class",      "max_priority",
-                                        "max_running", "max_queued", "max_devices_per_user",
-                                        "members"};
+    static const char *const known[] = {"name",        "quota",          "borrow",
+                                        "weight",      "class",          "max_priority",
+                                        "max_running", "max_queued",     "max_devices_per_user",
+                                        "max_time_s",  "default_time_s", "members"};
     const char *key;
     json_t *value;
 
@@ -72,7 +72,7 @@ static bool only_known(struct call *call)
             call_problem(
                 call, 422, "unknown-field",
                 "a project has no field '%s'; known are quota, borrow, weight, class, max_priority, max_running, "
-                "max_queued, max_devices_per_user and members",
+                "max_queued, max_devices_per_user, max_time_s, default_time_s and members",
                 key);
             return false;
         }
@@ -112,7 +112,8 @@ void projects_put(struct core *c, struct call *call)
         call_problem(
             call, 422, "project-invalid",
             "'%s' is not valid: quota and ceilings want a number or null, borrow as well and only with a quota, "
-            "max_priority one up to 100, weight a number from 0.001 to %g, class elastic, guaranteed or "
+            "max_priority one up to 100, default_time_s no more than max_time_s, weight a number from 0.001 to %g, "
+            "class elastic, guaranteed or "
             "opportunistic, members null or {USER: \"member\" or \"manager\"} of at most %d",
             wrong, PROJECT_WEIGHT_MAX, PROJECT_MEMBERS_MAX);
         return;

@@ -183,6 +183,16 @@ bool records_put_job(struct core *c, struct entry *e)
     return true;
 }
 
+void records_put_back(struct core *c, const struct entry *e)
+{
+    char id[24];
+
+    (void)snprintf(id, sizeof(id), "%llu", (unsigned long long)e->job.id);
+    job_store_begin_again(c->store, e->job.id, job_state_name(e->job.state));
+    store_add_device_us(c->store, e->job.project, -e->job.device_us);
+    store_drop(c->store, STORE_ENDED, id);
+}
+
 int records_parse_job(uint64_t id, const struct job_stored *stored, struct job *ret, json_t **ret_doc, struct merr *err)
 {
     json_auto_t *doc = stored->record ? json_loads(stored->record, 0, NULL) : NULL;

@@ -41,6 +41,9 @@ void records_drop_array(struct core *c, struct array *a);
 /* Put a job that has changed, or has ended. False: no memory. */
 bool records_put_job(struct core *c, struct entry *e);
 
+/* A job that has ended and is in the table again, as it was stored, goes on. */
+void records_put_back(struct core *c, const struct entry *e);
+
 /* Forget a job that has ended: record, events, and its row in the catalog, where it has one. */
 void records_drop_ended(struct core *c, uint64_t job);
 

@@ -464,6 +464,14 @@ static bool stays(const struct entry *e, const struct sched_job *s, int64_t now_
            (!e->elastic || (as_wanted && now_us - s->changed_us < RESCALE_US));
 }
 
+/* How long it runs yet at most; 0: it has no limit. */
+static int64_t time_limit_us(const struct job *j, int64_t now)
+{
+    int64_t left = job_time_left_us(j, now);
+
+    return left == INT64_MAX ? 0 : left > 1 ? left : 1;
+}
+
 /* places: from first on; none when it waits. */
 static int show_job(struct core *c, struct round *r, struct entry *e, size_t first)
 {
@@ -485,6 +493,7 @@ static int show_job(struct core *c, struct round *r, struct entry *e, size_t fir
     s->waiting_us = at_most(j->waiting_us, now);
     s->attained_us = j->device_us;
     s->remaining_us = steps_left_u(e);
+    s->limit_us = time_limit_us(j, now);
     s->rho_milli = 1000;
     s->profile = profile_of(c, r, e);
     s->places = n > 0 ? r->own->places + first : NULL;

@@ -188,6 +188,17 @@ static void on_jobs_patch(void *arg, struct http_req *req)
     post_object(arg, req, run_jobs_patch);
 }
 
+static void on_jobs_resume(void *arg, struct http_req *req)
+{
+    size_t len;
+
+    (void)http_body(req, &len);
+    if (len > 0)
+        post_object(arg, req, run_jobs_action);
+    else
+        on_jobs_action(arg, req);
+}
+
 static void on_projects_put(void *arg, struct http_req *req)
 {
     post_object(arg, req, run_projects_put);
@@ -442,7 +453,7 @@ const struct http_route routes_table[] = {
     {"PATCH", "/v1/jobs/{id}", ROLE_USER, on_jobs_patch, 0, NULL},
     {"POST", "/v1/jobs/{id}/cancel", ROLE_USER, on_jobs_action, 0, NULL},
     {"POST", "/v1/jobs/{id}/suspend", ROLE_USER, on_jobs_action, 0, NULL},
-    {"POST", "/v1/jobs/{id}/resume", ROLE_USER, on_jobs_action, 0, NULL},
+    {"POST", "/v1/jobs/{id}/resume", ROLE_USER, on_jobs_resume, 0, NULL},
     {"POST", "/v1/jobs/{id}/checkpoint", ROLE_USER, on_jobs_action, 0, NULL},
     {"POST", "/v1/jobs/{id}/retry", ROLE_USER, on_jobs_retry, 0, queries_retry},
     {"GET", "/v1/jobs/{id}/events", ROLE_VIEWER, on_timeline_of_job, 0, queries_job_events},

@@ -193,6 +193,7 @@ static void run_over(struct core *c, struct entry *e, bool all_done, bool draine
     then = all_done && e->job.state != JOB_RECOVERING ? "every rank is done"
            : e->job.intent == JOB_CANCEL              ? "cancelled; every rank has ended"
            : e->job.intent == JOB_SUSPEND             ? "suspended; its devices are free"
+           : e->job.intent == JOB_TIME_UP             ? "it has run for its time limit"
            : e->job.intent == JOB_FAIL                ? "no restart is left"
            : e->job.intent == JOB_RESCALE             ? "saved; starts again on other devices"
            : e->job.state == JOB_RECOVERING           ? "waits to start again"

@@ -133,6 +133,7 @@ struct core {
     struct looks *looks;
     struct scrapes *scrapes;
     struct log_quota log_quota;
+    int64_t limits_due_us;   /* monotonic: when the next limit of a job comes (limits.h) */
     uint64_t evidence;       /* number of the newest that was asked for (incidents.h) */
     size_t rendezvous_bytes; /* of all runs (rendezvous.h) */
 

@@ -92,9 +92,28 @@ uint64_t table_bytes(const struct entry *e)
     return strlen(e->spec_text) + (uint64_t)e->job.tasks * ARRAY_TASK_BYTES;
 }
 
-int table_insert(struct table *t, struct entry *e)
+static int by_number(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+static void link_entry(struct table *t, struct entry *e)
 {
     size_t at;
+
+    if (t->n >= t->n_buckets)
+        grow(t);
+    at = e->job.id & (t->n_buckets - 1);
+    e->hash_next = t->buckets[at];
+    t->buckets[at] = e;
+    t->n++;
+    t->by_state[e->job.state]++;
+}
+
+int table_insert(struct table *t, struct entry *e)
+{
     int r;
 
     assert(e->job.id != 0);
@@ -106,13 +125,18 @@ int table_insert(struct table *t, struct entry *e)
         catalog_ship(&t->catalog, catalog_find(&t->catalog, e->job.id), (uint64_t)e->job.shipped);
     if (r < 0)
         return r;
-    if (t->n >= t->n_buckets)
-        grow(t);
-    at = e->job.id & (t->n_buckets - 1);
-    e->hash_next = t->buckets[at];
-    t->buckets[at] = e;
-    t->n++;
-    t->by_state[e->job.state]++;
+    link_entry(t, e);
+    return 0;
+}
+
+int table_insert_ended(struct table *t, struct entry *e)
+{
+    bool listed = t->n_order > 0 && bsearch(&e->job.id, t->order, t->n_order, sizeof(*t->order), by_number);
+    int r = catalog_find(&t->catalog, e->job.id) ? (listed ? 0 : order_add(t, e->job.id)) : -ENOENT;
+
+    if (r < 0)
+        return r;
+    link_entry(t, e);
     return 0;
 }
 
@@ -144,5 +168,7 @@ int table_moved(struct table *t, const struct entry *e, enum job_state from)
     t->by_state[to]++;
     if (job_ended(to))
         t->ended[to - JOB_SUCCEEDED]++;
+    if (job_ended(from))
+        t->ended[from - JOB_SUCCEEDED]--;
     return catalog_move(&t->catalog, catalog_find(&t->catalog, e->job.id), to);
 }

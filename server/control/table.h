@@ -41,6 +41,8 @@ uint64_t table_bytes(const struct entry *e);
 
 /* No job of its number is there. The entry is the table's, and in the catalog. 0 or -ENOMEM: it is not. */
 int table_insert(struct table *t, struct entry *e);
+/* One that has ended and that the catalog knows comes back. 0, -ENOENT, -ENOMEM. */
+int table_insert_ended(struct table *t, struct entry *e);
 void table_remove(struct table *t, struct entry *e); /* the entry is the caller's; the catalog knows its job still */
 
 /* The store is to be told of the job with this turn. */

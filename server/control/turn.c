@@ -17,6 +17,7 @@
 #include "server/control/events.h"
 #include "server/control/files.h"
 #include "server/control/givers.h"
+#include "server/control/limits.h"
 #include "server/control/load.h"
 #include "server/control/log_quota.h"
 #include "server/control/looks.h"
@@ -206,6 +207,7 @@ static void tick(struct core *c)
     contact_tick(c);
     care_tick(c);
     dispatch_tick(c);
+    limits_tick(c);
     events_tick(c);
     deltas_tick(c);
     audit_tick(c);

@@ -101,6 +101,11 @@ json_t *view_job(const struct core *c, const struct job *j, const struct entry *
         add_array(c, j, o);
     if (o && j->array)
         add_task(j, o);
+    if (o && (j->time_s > 0 || j->queue_s > 0)) {
+        (void)json_object_set_new(
+            o, "limits", json_pack("{s:i, s:i, s:i}", "time_s", j->time_s, "queue_s", j->queue_s, "warn_s", j->warn_s));
+        (void)json_object_set_new(o, "ends_by", cluster_time(job_ends_us(j)));
+    }
     if (o && e && json_array_size(e->run.slow) > 0)
         (void)json_object_set(o, "slow", e->run.slow);
     if (o && spec_text) { /* a list would grow long by them */

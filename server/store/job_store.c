@@ -52,6 +52,17 @@ void job_store_end(struct store *s, uint64_t job, const char *state)
     store_add(s, "HINCRBY", "muster:meta", field, "1", NULL);
 }
 
+void job_store_begin_again(struct store *s, uint64_t job, const char *state)
+{
+    char id[24], field[32];
+
+    print_number(job, id);
+    (void)snprintf(field, sizeof(field), "ended_%s", state);
+    store_add(s, "SADD", "muster:jobs:active", id, NULL);
+    store_add(s, "ZREM", "muster:jobs:ended", id, NULL);
+    store_add(s, "HINCRBY", "muster:meta", field, "-1", NULL);
+}
+
 void job_store_drop(struct store *s, uint64_t job)
 {
     char key[STORE_KEY_MAX], id[24];

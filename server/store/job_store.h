@@ -26,6 +26,9 @@ void job_store_put(struct store *s, uint64_t job, uint64_t before, uint64_t vers
 /* It has ended, in this state: it goes from the active ones to the ended ones and is counted. */
 void job_store_end(struct store *s, uint64_t job, const char *state);
 
+/* One that had ended so has not any more. */
+void job_store_begin_again(struct store *s, uint64_t job, const char *state);
+
 /* Forget a job that has ended, with its events. */
 void job_store_drop(struct store *s, uint64_t job);
 

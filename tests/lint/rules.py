@@ -67,7 +67,7 @@ LAYERS = {"worker/engine/comm": [
      "records", "rendezvous", "retire", "rights", "round", "scrapes", "secrets", "storing"],
     ["change", "swaps", "timeline"],
     ["care", "enroll", "givers", "places", "wall"], ["learn", "runs", "view"],
-    ["arrays", "contact", "deltas", "dispatch", "hangs", "lags", "load", "log_quota", "looks", "saves"],
+    ["arrays", "contact", "deltas", "dispatch", "hangs", "lags", "limits", "load", "log_quota", "looks", "saves"],
     ["bulk", "jobs", "listing", "nodes", "polls", "projects", "reports", "salvage", "tokens"], ["agents"], ["turn"],
     ["routes"],
 ], "worker/engine/train": [

@@ -162,11 +162,26 @@ static void check_free_of_others(struct check *k, const struct core *c, const st
     }
 }
 
+/* No run goes on once its time is up: it is being ended, and by a deadline. */
+static void check_time(struct check *k, const struct core *c, const struct job *j, const struct entry_run *run)
+{
+    int64_t left = job_time_left_us(j, c->now.wall_us);
+    bool goes = j->intent == JOB_GO_ON || j->intent == JOB_REQUEUE || j->intent == JOB_RESCALE;
+
+    if (j->live && left < -2 * SECOND && goes)
+        world_broken(k->w, "j%" PRIu64 " runs on %.1f s after its time was up", j->id, (double)-left / 1e6);
+    if (j->live && j->intent == JOB_TIME_UP && run->drain_deadline_us == 0)
+        world_broken(k->w, "j%" PRIu64 " is ended by its time limit, and may take as long as it likes", j->id);
+    if (j->live && j->warned_s > 0 && left > (j->warn_s + 2) * SECOND && j->warned_in == j->generation)
+        world_broken(k->w, "j%" PRIu64 " was warned too soon", j->id);
+}
+
 static void check_job(struct check *k, const struct core *c, const struct entry *e, bool every_turn)
 {
     struct seen *s = seen_of(k, e->job.id);
 
     check_places(k, c, e);
+    check_time(k, c, &e->job, &e->run);
     if (s->gone)
         world_broken(k->w, "j%" PRIu64 " had ended and is back", e->job.id);
     if (e->job.version < s->version)

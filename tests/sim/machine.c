@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -314,11 +315,12 @@ bool machine_rank_clear(struct machine_rank *r)
     return !s || !s->life.alive;
 }
 
-void machine_rank_ask(const struct machine_rank *r)
+/* No program of the simulator's handles another signal. */
+void machine_rank_signal(const struct machine_rank *r, int signal)
 {
     struct sim_rank *s = rank_of(r);
 
-    if (acts(r->machine) && s)
+    if (signal == SIGTERM && acts(r->machine) && s)
         machines_rank_ask(s);
 }
 

@@ -20,7 +20,7 @@ struct wanted { /* a job as its user sees it */
     struct users *u;
     int i;
     char key[24], name[24];
-    char body[768];
+    char body[896];
     uint64_t id;    /* 0: not acknowledged */
     char state[16]; /* as last told; "": not yet */
     int reads;      /* of its events, that lacked something */
@@ -107,6 +107,14 @@ static void write_array(struct users *u, struct wanted *j)
     j->suspend = world_chance(u->w, 0.2);
 }
 
+/* Some jobs have limits that end many of them, told from the number alone. */
+static const char *limits_of(const struct wanted *j)
+{
+    return j->i % 8 == 3   ? ", \"limits\": {\"time_s\": 10, \"warn_s\": 4}"
+           : j->i % 8 == 5 ? ", \"limits\": {\"time_s\": 600, \"queue_s\": 3600}"
+                           : "";
+}
+
 static void write_command(struct users *u, struct wanted *j, int devices, const char *project)
 {
     int ms = (int)world_between(u->w, 100, world_chance(u->w, 0.2) ? 120000 : 15000), code = exit_code_of(u->w);
@@ -116,9 +124,9 @@ static void write_command(struct users *u, struct wanted *j, int devices, const 
                    "{\"name\": \"u%d\", \"project\": \"%s\", \"priority\": %d, \"devices\": {\"min\": %d, \"max\": %d, "
                    "\"classes\": [\"fast\", \"slow\"]}, "
                    "\"command\": {\"argv\": [\"play\", \"%d\", \"%d\"%s], \"grace_s\": 2}, "
-                   "\"retry\": {\"max\": %d, \"user\": %d}}",
+                   "\"retry\": {\"max\": %d, \"user\": %d}%s}",
                    j->i, project, (int)world_draw(u->w, 101), devices, devices, ms, code, stubborn,
-                   (int)world_draw(u->w, 4), (int)world_draw(u->w, 2));
+                   (int)world_draw(u->w, 4), (int)world_draw(u->w, 2), limits_of(j));
     if (u->wish.arrays && world_chance(u->w, 0.1))
         write_array(u, j);
 }
@@ -133,9 +141,9 @@ static void write_train(struct users *u, struct wanted *j, int devices, const ch
                    "\"gpt2\", \"layers\": 2, \"hidden\": 64, "
                    "\"heads\": 2, \"context\": 64}, \"data\": {\"path\": \"/data/corpus.txt\"}, "
                    "\"batch\": {\"sequences\": 8}, \"steps\": %d}, \"parallel\": {\"virtual_workers\": 8}, "
-                   "\"retry\": {\"max\": 1000}}",
+                   "\"retry\": {\"max\": 1000}%s}",
                    j->i, project, (int)world_draw(u->w, 101), devices, most > 8 ? 8 : most,
-                   world_chance(u->w, 0.3) ? "true" : "false", (int)world_between(u->w, 3, 60));
+                   world_chance(u->w, 0.3) ? "true" : "false", (int)world_between(u->w, 3, 60), limits_of(j));
     j->suspend = world_chance(u->w, 0.1);
 }
 

@@ -96,6 +96,7 @@ static int take_wanted(struct agent *a, const json_t *set)
         w->grace_s = one.grace_s;
         w->evidence = (uint64_t)one.evidence;
         w->devices_next = one.devices_next;
+        w->warned_s = one.warned_s;
         assignment_clear(&one);
     }
     agent_forget_wanted(a);
@@ -134,6 +135,7 @@ static void start_wanted(struct agent *a, const struct agent_wanted *w)
     if (w->order == ASSIGNMENT_STOP && witness_busy(a->witness, job, generation))
         return; /* in moments, once its ranks have been looked at */
     (void)ranks_order(a->ranks, job, generation, w->order, w->grace_s);
+    ranks_warn(a->ranks, job, generation, w->warned_s); /* its program finds the order to save when the signal comes */
 }
 
 /* Make the node like the wanted set. Stops come first: they free slots. */

@@ -25,6 +25,7 @@ struct agent_wanted { /* an assignment of the wanted set */
     int grace_s;
     uint64_t evidence; /* that is asked for */
     int devices_next;
+    int warned_s;
     json_t *doc; /* owned */
 };
 

@@ -148,6 +148,8 @@ static void add_program(const struct launch *l, struct words *w)
     words_printf(w, "MUSTER_ATTEMPT=%llu", (unsigned long long)l->generation);
     words_printf(w, "MUSTER_RESUME=%d", l->resumes);
     words_printf(w, "MUSTER_CHECKPOINT_DIR=%s%s%s", *dir == '/' ? "" : l->job_dir, *dir == '/' ? "" : "/", dir);
+    if (l->ends_at_us > 0)
+        words_printf(w, "MUSTER_ENDS_AT=%lld", (long long)(l->ends_at_us / 1000000));
     words_printf(w, "MUSTER_ELASTIC=%d", s->command.elastic);
     words_printf(w, "MUSTER_DEVICES_MIN=%d", s->devices.min);
     words_printf(w, "MUSTER_DEVICES_MAX=%d", s->devices.max);

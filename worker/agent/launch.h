@@ -31,6 +31,7 @@ struct launch {
     const char *owner, *node; /* who submitted the job; this node */
     int nodes;
     bool resumes;            /* a checkpoint is to be loaded */
+    int64_t ends_at_us;      /* wall: when its time limit ends it; 0: it has none */
     const char *master_addr; /* where rank 0 runs */
     const char *visible;     /* CUDA_VISIBLE_DEVICES; NULL: as the agent has it. A train rank that sees a GPU computes
                                 there */

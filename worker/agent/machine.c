@@ -492,6 +492,7 @@ int machine_rank_start(struct machine_rank *r, const struct machine_launch *l, s
         .node = l->node,
         .nodes = l->nodes,
         .resumes = l->resumes,
+        .ends_at_us = l->ends_at_us,
         .master_addr = l->master_addr,
         .generation = l->generation,
         .rank = r->rank,
@@ -689,9 +690,9 @@ static void signal_shim(const struct machine_rank *r, int signal)
         (void)proc_kill_fd(r->shim_fd, signal);
 }
 
-void machine_rank_ask(const struct machine_rank *r)
+void machine_rank_signal(const struct machine_rank *r, int signal)
 {
-    signal_shim(r, SIGTERM);
+    signal_shim(r, signal);
 }
 
 void machine_rank_kill(const struct machine_rank *r, int try)

@@ -118,6 +118,7 @@ struct machine_launch {
     const char *owner, *node; /* who submitted the job; this node */
     const char *master_addr;  /* where rank 0 runs */
     bool resumes;             /* a checkpoint is to be loaded */
+    int64_t ends_at_us;       /* wall: when its time limit ends it; 0: it has none */
     int nodes;
     uint64_t generation;
     int world, local_rank, local_world, node_rank, master_port;
@@ -151,8 +152,8 @@ void machine_rank_keep_exit(const struct machine_rank *r, const struct rank_exit
 /* Its shim is gone: kill what it has left behind. True when nothing of it is alive. */
 bool machine_rank_clear(struct machine_rank *r);
 
-/* Ask it to end: SIGTERM, which a shim hands on. */
-void machine_rank_ask(const struct machine_rank *r);
+/* Send it a signal that shims hand on: SIGTERM asks it to end. */
+void machine_rank_signal(const struct machine_rank *r, int signal);
 
 /* End it: by its shim; try 2 and on also past a shim that was stopped; 3 and on the shim, too. */
 void machine_rank_kill(const struct machine_rank *r, int try);

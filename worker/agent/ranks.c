@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -224,7 +225,7 @@ static void end_rank_softly(const struct run *run, struct rank *rank, bool signa
         return;
     machine_rank_order(rank->on_machine, FLIGHT_ABORT);
     if (signal)
-        machine_rank_ask(rank->on_machine);
+        machine_rank_signal(rank->on_machine, SIGTERM);
     if (kill_us < rank->kill_us)
         rank->kill_us = kill_us;
 }
@@ -286,6 +287,32 @@ int ranks_order(struct ranks *r, const char *job, uint64_t generation, enum assi
             end_softly(r, run);
     }
     return 0;
+}
+
+static int signal_of(const char *name)
+{
+    static const struct {
+        const char *name;
+        int number;
+    } known[] = {{"SIGUSR1", SIGUSR1}, {"SIGUSR2", SIGUSR2}, {"SIGHUP", SIGHUP}, {"SIGINT", SIGINT}};
+
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (strcmp(name, known[i].name) == 0)
+            return known[i].number;
+    return 0;
+}
+
+void ranks_warn(struct ranks *r, const char *job, uint64_t generation, int limit_s)
+{
+    struct run *run = limit_s > 0 ? find(r, job, generation, NULL) : NULL;
+    int signal = run && is_command(run) ? signal_of(run->spec->limits.warn_signal) : 0;
+
+    if (!run || run->warned_s == limit_s)
+        return;
+    run->warned_s = limit_s;
+    for (int i = 0; i < run->n && signal > 0; i++)
+        if (run->ranks[i].state != RANK_EXITED)
+            machine_rank_signal(run->ranks[i].on_machine, signal);
 }
 
 /* One has failed: the others of this node give up. */

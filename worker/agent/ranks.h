@@ -46,6 +46,7 @@ struct run {
     int devices_next;            /* of the run after it, for what the order says; 0: not known */
     int64_t ask_us;              /* SIGTERM for an elastic one that was told to end by a file; INT64_MAX: no matter */
     uint64_t evidence;           /* number of the newest that the server has asked for (witness.h) */
+    int warned_s;                /* the limit that it was warned of; 0: of none */
     bool told_failure;           /* what its ranks did as one failed is told */
     int first_bad;               /* index in ranks of the first that failed of itself, -1: none */
     int n;
@@ -78,6 +79,10 @@ int ranks_start(struct ranks *r, const json_t *assignment, struct merr *err);
 
 /* Give an order to all ranks of a run; a second STOP may shorten the grace. -ENOENT for an unknown run. */
 int ranks_order(struct ranks *r, const char *job, uint64_t generation, enum assignment_order order, int grace_s);
+
+/* Its job's limit of so many seconds is near, 0: none is. The ranks of a command are sent the signal of its spec, for
+ * each limit once; once more only by an agent that has started since. */
+void ranks_warn(struct ranks *r, const char *job, uint64_t generation, int limit_s);
 
 /* Remove a run whose ranks have all ended, with its folder. 0 also when it is not there; -EBUSY while one
  * lives. */

@@ -174,6 +174,7 @@ static int start_rank(const struct ranks *r, const struct run *run, const struct
         .node = r->node,
         .nodes = run->nodes,
         .resumes = run->assignment.resumes,
+        .ends_at_us = run->assignment.ends_at_us,
         .master_addr = master_address(&run->assignment),
         .generation = run->generation,
         .world = run->world,

@@ -107,6 +107,29 @@ static void a_job_that_waits_for_others_names_them_and_when_they_end(void **stat
     assert_string_equal(text, "waits for 1 more device: it takes 2 at once and 1 such device is free");
 }
 
+static void by_time_limits_it_is_said_when_a_job_starts_whatever_its_work_left(void **state)
+{
+    struct explain_cause c;
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1, 4);
+    add(&w, 3, 3, 3)->limit_us = 40 * S;
+    add(&w, 2, 4, 0);
+    w.jobs[0].fixed = true;
+    for (int known = 0; known < 2;
+         known++) { /* that it would end by its work after a hundred seconds changes nothing */
+        w.jobs[0].remaining_us = known ? 300 * S : -1;
+        c = why(&w, 1);
+        assert_int_equal(c.basis, EXPLAIN_BY_LIMITS);
+        assert_int_equal(c.start_us, 1040 * S);
+    }
+    w.jobs[0].limit_us = 3600 * S;
+    c = why(&w, 1);
+    assert_int_equal(c.basis, EXPLAIN_BY_ENDS);
+    assert_int_equal(c.start_us, 1100 * S);
+}
+
 static void an_elastic_holder_is_expected_to_give_way(void **state)
 {
     struct explain_cause c;
@@ -270,6 +293,7 @@ static void who_is_asked_to_have_other_devices_gets_them_in_a_fast_round(void **
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(by_time_limits_it_is_said_when_a_job_starts_whatever_its_work_left),
         cmocka_unit_test(a_job_that_waits_for_others_names_them_and_when_they_end),
         cmocka_unit_test(an_elastic_holder_is_expected_to_give_way),
         cmocka_unit_test(each_cause_that_the_cluster_has_is_told_apart),

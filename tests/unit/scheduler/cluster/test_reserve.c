@@ -218,9 +218,67 @@ static void a_gang_gets_its_turn_beside_small_commands_that_never_end_coming(voi
     }
 }
 
+/* Job 2 wants all four of type 0 when job 1, a command on three of them, ends by its limit in 90 s. */
+static void a_job_that_ends_before_the_reservation_begins_passes_and_one_that_does_not_waits(void **state)
+{
+    static const struct {
+        int64_t holder_s, limit_s;
+        bool passes;
+    } row[] = {{90, 60, true}, {90, 90, true}, {90, 91, false}, {90, 120, false}, {90, 0, false}, {0, 60, false}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++)
+        for (int mode = SCHED_FAST; mode <= SCHED_FULL; mode++) {
+            struct sched_plan plan;
+            struct round_of x;
+
+            fill(&x, (enum sched_mode)mode, 3, 0);
+            for (int k = 0; k < 3; k++)
+                x.jobs[k].types = 1;
+            x.jobs[0].remaining_us = -1;
+            x.jobs[0].limit_us = row[i].holder_s * S;
+            x.jobs[1].min = x.jobs[1].max = 4;
+            x.jobs[2].limit_us = row[i].limit_s * S;
+            x.jobs[2].fixed = true;
+            x.in.n_jobs = 3;
+            plan = decide(&x);
+            assert_int_equal(plan.verdicts[0].action, SCHED_KEEP);
+            assert_int_equal(plan.verdicts[1].action, SCHED_WAIT);
+            if (plan.verdicts[2].action != (row[i].passes ? SCHED_START : SCHED_WAIT))
+                fail_msg("row %zu, mode %d: %s, %s", i, mode, sched_action_name(plan.verdicts[2].action),
+                         sched_reason_name(plan.verdicts[2].reason));
+            if (!row[i].passes)
+                assert_int_equal(plan.verdicts[2].reason, SCHED_BEHIND);
+            sched_plan_clear(&plan);
+        }
+}
+
+/* Two elastic jobs could give way in the next full round: then nobody passes. */
+static void nobody_passes_where_the_reservation_may_begin_in_the_next_round(void **state)
+{
+    struct sched_plan plan;
+    struct round_of x;
+
+    (void)state;
+    fill(&x, SCHED_FAST, 3, 0);
+    for (int k = 0; k < 3; k++)
+        x.jobs[k].types = 1;
+    x.jobs[0].fixed = false;
+    x.jobs[0].remaining_us = -1;
+    x.jobs[0].limit_us = 90 * S;
+    x.jobs[1].min = x.jobs[1].max = 4;
+    x.jobs[2].limit_us = 30 * S;
+    x.in.n_jobs = 3;
+    plan = decide(&x);
+    assert_int_equal(plan.verdicts[2].action, SCHED_WAIT);
+    sched_plan_clear(&plan);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_job_that_ends_before_the_reservation_begins_passes_and_one_that_does_not_waits),
+        cmocka_unit_test(nobody_passes_where_the_reservation_may_begin_in_the_next_round),
         cmocka_unit_test(of_its_types_only_the_one_it_lacks_least_of_is_kept),
         cmocka_unit_test(the_next_one_has_the_next_type_kept),
         cmocka_unit_test(nothing_is_kept_for_who_waits_for_its_tenants_limit),

@@ -283,7 +283,8 @@ static void replaying_the_events_of_any_history_gives_its_state(void **state)
 
         start(&j);
         for (int k = 0; k < 40; k++) {
-            struct job_cause cause = {.kind = (enum job_cause_kind)(draw(seed, at++) % (CAUSE_CHANGE + 1)),
+            struct job_cause cause = {.kind = (enum job_cause_kind)(draw(seed, at++) % (CAUSE_TIME_UP + 1)),
+                                      .time_s = (int)(draw(seed, at++) % 4) * 500,
                                       .class_ = JOB_CLASS_USER,
                                       .all_done = draw(seed, at++) % 8 == 0,
                                       .priority = (int)(draw(seed, at++) % 100),
