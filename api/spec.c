@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/spec_after.h"
 #include "api/spec_read.h"
 #include "base/try.h"
 #include "base/word.h"
@@ -406,6 +407,9 @@ static int read_field(const struct field *d, const json_t *v, struct job_spec *s
         return read_env(d, v, (char ***)at, f);
     case FIELD_LABELS:
         return read_labels(d, v, (char ***)at, f);
+    case FIELD_AFTER:
+        *(json_t **)at = spec_after_read(v, d->path, f);
+        return *(json_t **)at ? 0 : -EINVAL;
     case FIELD_VALUES:
         if (!json_is_object(v)) {
             faults_add(f, d->path, "want an object, got %s", got(v, what));
@@ -616,7 +620,7 @@ static int read_plain(struct job_spec *s)
         int r;
 
         if (!d->def || d->type == FIELD_ENV || d->type == FIELD_LABELS || d->type == FIELD_NAMES ||
-            d->type == FIELD_VALUES)
+            d->type == FIELD_VALUES || d->type == FIELD_AFTER)
             continue;
         v = json_loads(d->def, JSON_DECODE_ANY, NULL);
         if (!v)
@@ -742,7 +746,7 @@ void spec_free(struct job_spec *spec)
         else if (spec_fields[i].type == FIELD_ARGV || spec_fields[i].type == FIELD_ENV ||
                  spec_fields[i].type == FIELD_LABELS)
             free_list(*(char ***)at);
-        else if (spec_fields[i].type == FIELD_VALUES)
+        else if (spec_fields[i].type == FIELD_VALUES || spec_fields[i].type == FIELD_AFTER)
             json_decref(*(json_t **)at);
     }
     free(spec);

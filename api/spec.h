@@ -21,6 +21,7 @@
 #define SPEC_LABELS_MAX 32
 #define SPEC_LABEL_BYTES 63 /* of a label's key, and of its value */
 #define SPEC_LABEL_LETTERS "abcdefghijklmnopqrstuvwxyz0123456789./-"
+#define SPEC_AFTER_MAX 64        /* jobs that one comes after */
 #define SPEC_TIME_S_MAX 31536000 /* of a time limit: a year */
 #define SPEC_STAGES_MAX 256      /* whose layers are given one by one */
 
@@ -58,6 +59,7 @@ enum on_fail { ON_FAIL_CONTINUE, ON_FAIL_STOP };
 enum search_method { SEARCH_GRID, SEARCH_RANDOM, SEARCH_ASHA };
 enum search_goal { GOAL_MIN, GOAL_MAX };
 enum launcher { LAUNCH_RANKS, LAUNCH_TORCHRUN };
+enum on_broken { BROKEN_CANCEL, BROKEN_HOLD };
 enum nonfinite { NONFINITE_FAIL, NONFINITE_SKIP, NONFINITE_ROLL_BACK };
 
 #define SPEC_AUTO 0 /* tp, pp, chunks, micro: the planner chooses, as it does for PIPELINE_AUTO, RECOMPUTE_AUTO */
@@ -214,6 +216,10 @@ struct job_spec {
             int first_steps, reduction, rungs; /* of asha; first_steps 0: not given */
         } search;
     } array;
+
+    json_t *after; /* owned: a list of {job, when}; NULL: none */
+    enum on_broken on_broken;
+    bool singleton;
 
     struct { /* seconds; 0: none */
         int time_s, queue_s, warn_s;

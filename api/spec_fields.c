@@ -31,6 +31,7 @@ static const char *const codecs_archive[] = {"none", "plane", "zstd", "lz4", "op
 static const char *const policies[] = {"pad",     "static", "sorted", "pack",  "pack-lpt", "round-robin",
                                        "dynamic", "skrull", "sweep",  "chunk", NULL};
 static const char *const memories[] = {"none", "all", "sqrt", "mimose", NULL};
+static const char *const on_brokens[] = {"cancel", "hold", NULL};
 static const char *const signals[] = {"none", "SIGUSR1", "SIGUSR2", "SIGHUP", "SIGINT", NULL};
 static const char *const rope_scalings[] = {"auto", "none", "linear", "llama3", NULL};
 static const char *const preset_names[] = {"gpt2-tiny", "gpt2-124m",    "gpt2-350m",    "gpt2-774m",
@@ -325,6 +326,14 @@ const struct field spec_fields[] = {
      .help = "one task in so many goes on, to so many times the steps"},
     {"/array/search/rungs", FIELD_INT, SCOPE_ARRAY, AT(array.search.rungs), .lo = 1, .hi = 16, .def = "3",
      .help = "how often a task is paused; one that goes on after that runs to its own end"},
+    {"/after", FIELD_AFTER, SCOPE_ALL, AT(after), .computed = "none",
+     .help =
+         "jobs that it comes after: `{job: j17, when: ok}`, with ok (it has succeeded), ended, failed (or cancelled) "
+         "or started. `${{after.0.dir}}` is the folder of the first"},
+    {"/on_broken", FIELD_ENUM, SCOPE_ALL, AT(on_broken), .words = on_brokens, .def = "\"cancel\"",
+     .help = "what becomes of it when one of them can never be as wanted: it is cancelled, or held"},
+    {"/singleton", FIELD_BOOL, SCOPE_ALL, AT(singleton), .def = "false",
+     .help = "it starts once no job of the same name and user runs, or was queued before it"},
     {"/limits/time_s", FIELD_INT, SCOPE_ALL, AT(limits.time_s), .lo = 0, .hi = SPEC_TIME_S_MAX, .def = "0",
      .help = "seconds that it may run, all its attempts together: then it saves, ends and has failed. Waiting does not "
              "count; 0: no limit, or what its project sets"},

@@ -130,6 +130,7 @@ static json_t *value_json(const struct field *d, const struct job_spec *s, bool 
     case FIELD_ENV:
     case FIELD_LABELS:
         return env_json(*(char *const *const *)at);
+    case FIELD_AFTER:
     case FIELD_VALUES:
         *ret_none = !*(json_t *const *)at;
         return json_incref(*(json_t *const *)at);
@@ -230,6 +231,11 @@ static json_t *plain_schema(const struct field *d)
         return json_pack("{s:s, s:{s:s}, s:{s:s, s:s}, s:i}", "type", "object", "propertyNames", "pattern",
                          LABEL_PATTERN, "additionalProperties", "type", "string", "pattern", LABEL_PATTERN,
                          "maxProperties", SPEC_LABELS_MAX);
+    case FIELD_AFTER:
+        return json_pack("{s:s, s:i, s:{s:s, s:[s], s:{s:{s:s, s:s}, s:{s:[s,s,s,s]}}, s:b}}", "type", "array",
+                         "maxItems", SPEC_AFTER_MAX, "items", "type", "object", "required", "job", "properties", "job",
+                         "type", "string", "pattern", "^j[1-9][0-9]{0,14}$", "when", "enum", "ok", "ended", "failed",
+                         "started", "additionalProperties", 0);
     case FIELD_VALUES:
         return json_pack("{s:s}", "type", "object");
     }
@@ -346,6 +352,9 @@ static void print_values(struct buf *out, const struct field *d)
         (void)buf_printf(out, "object of at most %d texts; a text and its name: 1 to %d of `a-z0-9./-`",
                          SPEC_LABELS_MAX, SPEC_LABEL_BYTES);
         return;
+    case FIELD_AFTER:
+        (void)buf_printf(out, "an array of at most %d jobs", SPEC_AFTER_MAX);
+        break;
     case FIELD_VALUES:
         (void)buf_addstr(out, "an object by name");
     }

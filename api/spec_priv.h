@@ -36,6 +36,7 @@ enum field_type {
     FIELD_COUNTS, /* struct spec_counts */
     FIELD_ARGV,
     FIELD_ENV,
+    FIELD_AFTER,  /* json_t *: a list of {job, when}, NULL when there is none */
     FIELD_LABELS, /* char **: NULL-terminated "key=value" */
     FIELD_VALUES, /* json_t *: an object, NULL when not given */
 };

@@ -55,6 +55,34 @@ static int queue(struct cli *c, const json_t *doc)
     return follow ? logs_submitted(c, cli_str(job, "id")) : CLI_DONE;
 }
 
+/* Queue all jobs of a list, or none, and say so. */
+static int queue_all(struct cli *c, const json_t *doc)
+{
+    json_auto_t *answer = NULL;
+    const char *key;
+    const json_t *job;
+    char own[40];
+    size_t i;
+
+    if (cli_option(c, "watch") || cli_option(c, "follow") || cli_option(c, "dry-run"))
+        return cli_fail(CLI_USAGE, "--watch, --follow and --dry-run are of one job; the file has a list of them");
+    json_array_foreach (json_object_get(doc, "jobs"), i, job) {
+        if (!cli_option(c, "no-check-files"))
+            TRY(cli_check_files(c->arg[0], job));
+    }
+    key = submit_key(c, own);
+    if (!key)
+        return cli_fail(CLI_FAILED, "no random numbers for an idempotency key: %s", strerror(errno));
+    TRY(cli_send_spec(c, "/v1/jobs:batch", c->arg[0], doc, key, &answer));
+    if (c->json)
+        return cli_print_json(answer);
+    json_array_foreach (json_object_get(answer, "jobs"), i, job) {
+        (void)printf("%s %s (%s)\n", client_status(c->client) == 200 ? "submitted before:" : "submitted",
+                     cli_str(job, "id"), json_is_string(json_object_get(job, "name")) ? cli_str(job, "name") : "job");
+    }
+    return CLI_DONE;
+}
+
 int jobs_submit(struct cli *c)
 {
     json_auto_t *doc = NULL;
@@ -67,6 +95,8 @@ int jobs_submit(struct cli *c)
     if (c->given.rest)
         c->given.arg[0] = "the command line"; /* where faults of its spec are */
     TRY(c->given.rest ? cli_program_spec(c, c->given.rest, &doc) : cli_read_spec(c, c->arg[0], &doc));
+    if (json_is_array(json_object_get(doc, "jobs")))
+        return queue_all(c, doc);
     TRY(arrays_add(c, doc));
     if (!cli_option(c, "no-check-files"))
         TRY(cli_check_files(c->arg[0], doc));

@@ -159,6 +159,27 @@ static int set_one(json_t *doc, const char *set)
     return 0;
 }
 
+/* Jobs that an option names, separated by commas, at the end of `after`. */
+static int add_after(const struct cli *c, json_t *doc, const char *option, const char *when)
+{
+    const char *list = cli_option(c, option);
+    json_t *after = json_object_get(doc, "after");
+
+    if (list && !json_is_array(after)) {
+        after = json_array();
+        (void)json_object_set_new(doc, "after", after);
+    }
+    while (list && *list) {
+        size_t n = strcspn(list, ",");
+        json_t *job = json_stringn(list, n);
+
+        if (!job || json_array_append_new(after, json_pack("{s:o, s:s}", "job", job, "when", when)) < 0)
+            return cli_fail(CLI_USAGE, "--%s wants jobs such as j17,j18", option);
+        list += n + (list[n] == ',');
+    }
+    return 0;
+}
+
 static int override(const struct cli *c, json_t *doc)
 {
     const char *name = cli_option(c, "name"), *project = cli_option(c, "project");
@@ -171,6 +192,11 @@ static int override(const struct cli *c, json_t *doc)
         r = set_one(doc, c->given.list[i]);
         if (r)
             return r;
+    }
+    if (cli_takes_program(c->cmd)) {
+        TRY(add_after(c, doc, "after", "ok"));
+        TRY(add_after(c, doc, "after-any", "ended"));
+        TRY(add_after(c, doc, "after-failed", "failed"));
     }
     if (name)
         r |= json_object_set_new(doc, "name", json_string(name));
@@ -274,6 +300,25 @@ static int finish(const struct cli *c, json_t *doc, json_t **ret_doc)
     return 0;
 }
 
+/* Each of a list of jobs, which the options of one would change alike. */
+static int finish_all(const struct cli *c, json_t *doc, json_t **ret_doc)
+{
+    json_t *one;
+    size_t i;
+
+    if (c->given.n_list > 0 || cli_option(c, "name"))
+        return cli_fail(CLI_USAGE, "--set and --name are of one job; the file has a list of them");
+    json_array_foreach (json_object_get(doc, "jobs"), i, one) {
+        json_auto_t *full = NULL;
+
+        if (!json_is_object(one))
+            return cli_fail(CLI_REFUSED, "job %zu of the list is no object", i + 1);
+        TRY(finish(c, one, &full));
+    }
+    *ret_doc = json_incref(doc);
+    return 0;
+}
+
 int cli_read_spec(const struct cli *c, const char *file, json_t **ret_doc)
 {
     struct faults f = {.n = 0};
@@ -292,7 +337,7 @@ int cli_read_spec(const struct cli *c, const char *file, json_t **ret_doc)
         return say_own_faults(file, &f);
     if (!json_is_object(doc))
         return say_no_spec(file, doc);
-    return finish(c, doc, ret_doc);
+    return json_is_array(json_object_get(doc, "jobs")) ? finish_all(c, doc, ret_doc) : finish(c, doc, ret_doc);
 }
 
 /* What people call the program: its own name, or of an interpreter the script's. */

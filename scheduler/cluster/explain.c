@@ -26,6 +26,8 @@ const char *explain_code_name(enum explain_code code)
         [EXPLAIN_SHRUNK] = "shrunk",
         [EXPLAIN_SLOW] = "slow-devices",
         [EXPLAIN_ARRAY] = "array-max-running",
+        [EXPLAIN_DEPENDENCY] = "dependency",
+        [EXPLAIN_SINGLETON] = "singleton",
         [EXPLAIN_MAX_RUNNING] = "max-running",
         [EXPLAIN_MAX_DEVICES] = "max-devices-per-user",
         [EXPLAIN_SPARES] = "spares-kept",
@@ -333,6 +335,12 @@ static void say_cause(const struct explain_wait *w, char *ret, size_t size)
         return;
     case EXPLAIN_BACK_OFF:
         (void)snprintf(ret, size, "waits a little before it starts again");
+        return;
+    case EXPLAIN_DEPENDENCY:
+        (void)snprintf(ret, size, "waits for the jobs that it comes after");
+        return;
+    case EXPLAIN_SINGLETON:
+        (void)snprintf(ret, size, "waits for j%llu, which has the same name and user", behind);
         return;
     case EXPLAIN_MAX_RUNNING:
         (void)snprintf(ret, size, "its project has %d jobs running, or about to, as many as it may", w->total);

@@ -28,6 +28,8 @@ enum explain_code {
     EXPLAIN_MAX_DEVICES, /* its user holds as many devices in the project as they may: total */
     EXPLAIN_ARRAY,       /* its array has as many tasks running as it may: total */
     EXPLAIN_SPARES,      /* it would fit if no devices were kept as spares */
+    EXPLAIN_DEPENDENCY,  /* it comes after jobs that are not as wanted yet */
+    EXPLAIN_SINGLETON,   /* behind is of its name and user, and it is to be the only one */
     EXPLAIN_SLOW,        /* it runs on devices that are slower than others of their class; need: so many */
 };
 

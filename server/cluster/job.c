@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/spec_after.h"
 #include "base/clock.h"
 #include "server/cluster/job_record.h"
 
@@ -133,6 +134,59 @@ static json_t *labels_json(char *const *labels)
     return all;
 }
 
+/* The jobs that one comes after, as its spec has them; *ret_n of them, 0 without memory. */
+static struct job_after *after_of(const json_t *list, size_t *ret_n)
+{
+    size_t n = json_array_size(list);
+    struct job_after *v = n > 0 && n <= SPEC_AFTER_MAX ? calloc(n, sizeof(*v)) : NULL;
+
+    *ret_n = v ? n : 0;
+    for (size_t i = 0; i < *ret_n; i++) {
+        const json_t *o = json_array_get(list, i);
+        int when = find(spec_when_names, JOB_WHENS, json_string_value(json_object_get(o, "when")));
+
+        v[i].job = job_id_parse(json_string_value(json_object_get(o, "job")));
+        v[i].when = when < 0 ? JOB_AFTER_OK : (enum job_when)when;
+    }
+    return v;
+}
+
+bool job_comes_after(const struct job *j)
+{
+    for (size_t i = 0; i < j->n_after; i++)
+        if (j->after[i].is == JOB_IS_OPEN)
+            return true;
+    return false;
+}
+
+bool job_is_held_back(const struct job *j)
+{
+    for (size_t i = 0; i < j->n_after; i++)
+        if (j->after[i].is != JOB_IS_MET)
+            return true;
+    return false;
+}
+
+void job_after_text(const struct job *j, const enum job_is *is, char *ret, size_t size)
+{
+    static const char *const wanted[JOB_WHENS] = {"to succeed", "to end", "to fail", "to start"};
+    static const char *const never[JOB_WHENS] = {"has not succeeded", "has not ended", "has not failed",
+                                                 "has not started"};
+    size_t len = 0, n = 0;
+
+    (void)snprintf(ret, size, "all jobs that it comes after are as wanted");
+    for (size_t i = 0; i < j->n_after && len + 1 < size; i++) {
+        enum job_is now = is ? is[i] : j->after[i].is;
+        enum job_when when = j->after[i].when;
+
+        if (now == JOB_IS_MET)
+            continue;
+        len += (size_t)snprintf(ret + len, size - len, "%s%sj%llu %s", n++ > 0 ? ", " : "",
+                                now == JOB_IS_OPEN ? "waits for " : "", (unsigned long long)j->after[i].job,
+                                now == JOB_IS_OPEN ? wanted[when] : never[when]);
+    }
+}
+
 void job_init(struct job *j, uint64_t id, const struct job_spec *spec, const char *user, int64_t now_us)
 {
     assert(id != 0);
@@ -159,6 +213,9 @@ void job_init(struct job *j, uint64_t id, const struct job_spec *spec, const cha
     copy(j->project, sizeof(j->project), spec->project);
     copy(j->user, sizeof(j->user), user);
     copy(j->reason_code, sizeof(j->reason_code), "submitted");
+    j->after = after_of(spec->after, &j->n_after);
+    j->after_hold = spec->on_broken == BROKEN_HOLD;
+    j->singleton = spec->singleton;
 }
 
 void job_hold(struct job *j, struct job_holder *holders, size_t n)
@@ -172,6 +229,7 @@ void job_clear(struct job *j)
 {
     free(j->places);
     free(j->holders);
+    free(j->after);
     free(j->reason_text);
     json_decref(j->outcome);
     json_decref(j->progress);
@@ -271,7 +329,7 @@ int64_t job_ends_us(const struct job *j)
 
 int64_t job_queue_left_us(const struct job *j, int64_t now_us)
 {
-    if (j->queue_s == 0 || j->state != JOB_QUEUED || j->generation > 0)
+    if (j->queue_s == 0 || j->state != JOB_QUEUED || job_is_held_back(j) || j->generation > 0)
         return INT64_MAX;
     return j->queue_s * INT64_C(1000000) - (now_us > j->waiting_us ? now_us - j->waiting_us : 0);
 }
@@ -488,6 +546,20 @@ static int tasks_over(const struct job *j, const struct job_cause *cause, struct
                   plain_outcome(class_, cause->text));
 }
 
+static int others(const struct job *j, const struct job_cause *cause, struct change *c, struct merr *err)
+{
+    json_t *is;
+
+    if (job_ended(j->state) || !job_comes_after(j))
+        return no_fit(j, err, "held back by others");
+    is = json_array();
+    for (size_t i = 0; i < j->n_after; i++)
+        (void)json_array_append_new(is, json_integer((json_int_t)cause->after_is[i]));
+    c->code = "dependency";
+    c->data = json_pack("{s:o}", "after_is", is);
+    return c->data ? 0 : -ENOMEM;
+}
+
 static int warn(const struct job *j, struct change *c, struct merr *err)
 {
     if (!j->live || j->intent != JOB_GO_ON)
@@ -554,6 +626,8 @@ static int decide(const struct job *j, const struct job_cause *cause, int64_t no
         return rescale(j, cause, now_us, c, err);
     case CAUSE_CHANGE:
         return change_wishes(j, cause, c, err);
+    case CAUSE_AFTER:
+        return others(j, cause, c, err);
     case CAUSE_WARN:
         return warn(j, c, err);
     case CAUSE_TIME_UP:
@@ -717,6 +791,8 @@ static void apply_data(struct job *j, const json_t *data)
     read_int(data, "max_running", &j->max_running);
     job_read_past(json_object_get(data, "past"), &j->past);
     read_us(data, "saved_step", &j->saved_step);
+    for (size_t i = 0; i < j->n_after && json_object_get(data, "after_is"); i++)
+        j->after[i].is = json_integer_value(json_array_get(json_object_get(data, "after_is"), i)) % 3;
     read_int(data, "time_s", &j->time_s);
     read_int(data, "warned_s", &j->warned_s);
     j->warned_in =
@@ -795,7 +871,7 @@ int job_apply(struct job *j, const json_t *event)
     j->state = to;
     j->version++;
     apply_data(j, data);
-    if (from == JOB_SUSPENDED && j->generation == 0)
+    if ((from == JOB_SUSPENDED || json_object_get(data, "after_is")) && j->generation == 0)
         j->waiting_us = at_us;
     if (to == JOB_RUNNING && j->started_us == 0)
         j->started_us = at_us;

@@ -64,6 +64,15 @@ struct job_holder { /* a node that the job has left and whose memory may have it
     bool started; /* its giver was heard of; not kept in the store */
 };
 
+enum job_when { JOB_AFTER_OK, JOB_AFTER_ENDED, JOB_AFTER_FAILED, JOB_AFTER_STARTED, JOB_WHENS };
+enum job_is { JOB_IS_OPEN, JOB_IS_MET, JOB_IS_BROKEN }; /* broken: it can never be as wanted */
+
+struct job_after { /* a job that another one comes after */
+    uint64_t job;
+    enum job_when when;
+    enum job_is is;
+};
+
 struct job {
     uint64_t id; /* "j17" is 17; 0 is none */
     char name[SPEC_NAME_MAX], project[SPEC_NAME_MAX], user[SPEC_NAME_MAX];
@@ -77,6 +86,10 @@ struct job {
     int task_index;
     json_t *params;              /* owned: the values of a task; NULL: none */
     int time_s, queue_s, warn_s; /* limits; 0: none */
+    struct job_after *after;     /* owned */
+    size_t n_after;
+    bool after_hold; /* it is held, not cancelled, where one of them is broken */
+    bool singleton;  /* it is the only one of its name and user that runs */
 
     enum job_state state;
     enum job_intent intent;
@@ -127,6 +140,7 @@ enum job_cause_kind {
     CAUSE_RESCALE, /* it gets other devices: save, stop, start on them */
     CAUSE_CHANGE,  /* priority, min, max; time_s; max_running of an array */
     CAUSE_TASKS,   /* an array's tasks are over, or enough of them failed: all_done, code, class_ */
+    CAUSE_AFTER,   /* of the jobs that it comes after: after_is */
     CAUSE_WARN,    /* its time is nearly up */
     CAUSE_TIME_UP, /* it has run for its limit: save, stop, fail */
     CAUSE_REFUSED, /* it can go no further, as when its spec cannot be read: code, class_, text say why */
@@ -148,7 +162,8 @@ struct job_cause {
     bool hastens;                        /* CAUSE_RESCALE: off slow devices, before its hold is over */
     const struct act_incident *incident; /* of CAUSE_FAULT: what failed; id and times are the job's to fill in */
     int priority, min, max, max_running;
-    int time_s; /* also of CAUSE_RESUME; there 0: it stays */
+    const enum job_is *after_is; /* of each of them */
+    int time_s;                  /* also of CAUSE_RESUME; there 0: it stays */
 };
 
 /* A queued job from a checked spec. */
@@ -177,6 +192,13 @@ int job_from_record(const json_t *record, struct job *j);
 void job_shift(struct job *j, int64_t by_us);
 /* It failed and is not to start yet. A wait longer than any there is comes of a clock that was set back: it is over. */
 bool job_backs_off(const struct job *j, int64_t now_us);
+
+/* Whether it waits for others yet; and may not start, since one of them is not as wanted. */
+bool job_comes_after(const struct job *j);
+bool job_is_held_back(const struct job *j);
+
+/* "waits for j17 to succeed, j18 to end": in words, cut to size. is: of each, NULL: as they are. */
+void job_after_text(const struct job *j, const enum job_is *is, char *ret, size_t size);
 
 /* How long it has run in all; and may run yet by its limit, INT64_MAX: as long as it likes; and may wait yet. */
 int64_t job_ran_us(const struct job *j, int64_t now_us);

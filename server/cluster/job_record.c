@@ -22,6 +22,39 @@ static json_t *holders_json(const struct job *j)
     return all;
 }
 
+/* [[17, 0, 1], ...]: job, when, is. */
+static json_t *after_json(const struct job *j)
+{
+    json_t *all = j->n_after > 0 ? json_array() : NULL;
+
+    for (size_t i = 0; i < j->n_after; i++)
+        (void)json_array_append_new(
+            all, json_pack("[I, i, i]", (json_int_t)j->after[i].job, (int)j->after[i].when, (int)j->after[i].is));
+    return all;
+}
+
+static int read_after(const json_t *list, struct job *j)
+{
+    size_t n = json_array_size(list);
+
+    if (n == 0)
+        return 0;
+    j->after = n <= SPEC_AFTER_MAX ? calloc(n, sizeof(*j->after)) : NULL;
+    if (!j->after)
+        return n <= SPEC_AFTER_MAX ? -ENOMEM : -EINVAL;
+    j->n_after = n;
+    for (size_t i = 0; i < n; i++) {
+        json_int_t v[3] = {0};
+
+        for (size_t k = 0; k < 3; k++)
+            v[k] = json_integer_value(json_array_get(json_array_get(list, i), k));
+        if (v[0] < 1 || v[1] < 0 || v[1] >= JOB_WHENS || v[2] < 0 || v[2] > JOB_IS_BROKEN)
+            return -EINVAL;
+        j->after[i] = (struct job_after){(uint64_t)v[0], (enum job_when)v[1], (enum job_is)v[2]};
+    }
+    return 0;
+}
+
 enum field_kind { ARRAY_OF_CHAR, TEXT, OBJECT, BOOL, INT, INT32U, INT64, INT64_EVEN_0, REAL };
 
 /* Members that are kept as they are. What is 0 or empty is left out, as most of a new job's record is; but of records
@@ -80,6 +113,8 @@ static const struct field {
     FIELD(INT64, array),
     FIELD(INT, task_index),
     FIELD(OBJECT, params),
+    FIELD(BOOL, after_hold),
+    FIELD(BOOL, singleton),
     FIELD(INT, time_s),
     FIELD(INT, queue_s),
     FIELD(INT, warn_s),
@@ -128,11 +163,12 @@ static json_t *field_json(const struct job *j, const struct field *f)
 json_t *job_record(const struct job *j)
 {
     static const struct act_history none;
-    json_t *o = json_pack("{s:s, s:s, s:s, s:o*, s:o*, s:o*, s:o*}", "kind", j->kind == JOB_TRAIN ? "train" : "command",
-                          "state", job_state_name(j->state), "intent", job_intent_name(j->intent), "assignment",
-                          j->n_places > 0 ? job_places_json(j->places, j->n_places) : NULL, "layout",
-                          j->layout.world > 0 ? job_layout_json(&j->layout) : NULL, "holders", holders_json(j), "past",
-                          memcmp(&j->past, &none, sizeof(none)) != 0 ? job_past_json(&j->past) : NULL);
+    json_t *o =
+        json_pack("{s:s, s:s, s:s, s:o*, s:o*, s:o*, s:o*, s:o*}", "kind", j->kind == JOB_TRAIN ? "train" : "command",
+                  "state", job_state_name(j->state), "intent", job_intent_name(j->intent), "assignment",
+                  j->n_places > 0 ? job_places_json(j->places, j->n_places) : NULL, "layout",
+                  j->layout.world > 0 ? job_layout_json(&j->layout) : NULL, "holders", holders_json(j), "after",
+                  after_json(j), "past", memcmp(&j->past, &none, sizeof(none)) != 0 ? job_past_json(&j->past) : NULL);
 
     for (size_t i = 0; i < FIELDS; i++) {
         json_t *value = field_json(j, &fields[i]);
@@ -218,8 +254,10 @@ int job_from_record(const json_t *o, struct job *j)
     r = job_read_places(json_object_get(o, "assignment"), &new.places, &new.n_places);
     if (r == 0)
         r = read_holders(json_object_get(o, "holders"), &new);
+    if (r == 0)
+        r = read_after(json_object_get(o, "after"), &new);
     if (r < 0) {
-        free(new.places);
+        job_clear(&new);
         return r;
     }
     new.kind = strcmp(kind, "train") == 0 ? JOB_TRAIN : JOB_COMMAND;

@@ -28,12 +28,12 @@ static void check_server(struct core *c, struct call *call, size_t bytes)
         jobs -= jobs / reserve;
         most -= most / reserve;
     }
-    if (c->jobs.n >= jobs)
+    if (c->jobs.n + c->ahead.jobs >= jobs)
         REFUSE_NOW(call, "60", "too-many-jobs",
                    "%zu jobs are in the queue or running, the most that this server takes%s; try again when some have "
                    "ended",
                    c->jobs.n, is_admin(call) ? "" : " of users");
-    else if (c->jobs.catalog.active_bytes + bytes > most)
+    else if (c->jobs.catalog.active_bytes + c->ahead.bytes + bytes > most)
         REFUSE_NOW(call, "60", "too-many-bytes",
                    "the specs of all jobs in the queue or running have %llu bytes, the most that this server takes%s; "
                    "try again when some have ended",
@@ -43,8 +43,8 @@ static void check_server(struct core *c, struct call *call, size_t bytes)
 static void check_user(struct core *c, struct call *call, const struct job *j, size_t bytes)
 {
     const struct catalog_name *user = catalog_user(&c->jobs.catalog, j->user);
-    size_t n = user ? user->active.n : 0;
-    uint64_t has = user ? user->active_bytes : 0;
+    size_t n = (user ? user->active.n : 0) + c->ahead.jobs;
+    uint64_t has = (user ? user->active_bytes : 0) + c->ahead.bytes;
 
     if (n >= (size_t)c->cfg.user.jobs)
         REFUSE_NOW(call, "60", "too-many-jobs",
@@ -93,7 +93,7 @@ static void check_queue(struct core *c, struct call *call, const struct project 
 
     if (p->max_queued < 0)
         return;
-    n += waiting_tasks(c, p->name);
+    n += waiting_tasks(c, p->name) + c->ahead.jobs;
     if (more > 1 && n + more > (size_t)p->max_queued)
         REFUSE_NOW(call, "30", "over-ceiling",
                    "%zu jobs and tasks of project '%s' are queued, and %d may be; %zu tasks more are too many now", n,

@@ -79,6 +79,7 @@ static struct entry *task_entry(struct core *c, const struct entry *parent, cons
         job_init(&e->job, c->jobs.next, spec, parent->job.user, c->now.wall_us);
         adopt(c, e, parent, position, params);
         e->job.time_s = parent->job.time_s;
+        e->job.n_after = 0; /* its array has come after them */
         e->spec_text = json_dumps(full, JSON_COMPACT);
     }
     json_decref(full);
@@ -151,7 +152,7 @@ static size_t room_of(const struct core *c, const struct array *a)
 static void fill(struct core *c, struct entry *parent)
 {
     struct array *a = parent->array;
-    size_t n = room_of(c, a);
+    size_t n = job_is_held_back(&parent->job) ? 0 : room_of(c, a);
     json_auto_t *doc = n > 0 ? json_loads(parent->spec_text, 0, NULL) : NULL;
     struct faults faults = {.n = 0};
     struct job_spec *spec = NULL;

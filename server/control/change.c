@@ -153,6 +153,7 @@ static int change(struct core *c, struct entry *e, const struct job_cause *cause
     events_emit_new(c, e->job.id, e->job.user, event, true, false, job_ended(e->job.state));
     table_dirty(&c->jobs, e);
     c->schedule_wanted = true;
+    c->after_due = c->after_due || job_ended(e->job.state) || cause->kind == CAUSE_STARTED;
     if (e->job.time_s > 0 || e->job.queue_s > 0)
         c->limits_due_us = 0;
     return 0;

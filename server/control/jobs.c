@@ -10,6 +10,7 @@
 #include "server/cluster/slots.h"
 #include "server/control/admission.h"
 #include "server/control/arrays.h"
+#include "server/control/after.h"
 #include "server/control/change.h"
 #include "server/control/dispatch.h"
 #include "server/control/events.h"
@@ -36,13 +37,7 @@
 
 /* --- submitting -------------------------------------------------------------------------------------- */
 
-struct wanted_key {                     /* Idempotency-Key of a submit */
-    char key[JOB_STORE_SUBMIT_KEY_MAX]; /* with the user's name */
-    bool given;
-};
-
-/* Answer a submit whose key was used before. False: it was not. */
-static bool answer_again(struct core *c, struct call *call, struct wanted_key *w)
+bool jobs_key_was_used(struct core *c, struct call *call, struct wanted_key *w)
 {
     const char *key = http_header(call->req, "Idempotency-Key");
     uint64_t id, hash;
@@ -81,12 +76,22 @@ static bool answer_again(struct core *c, struct call *call, struct wanted_key *w
         return true;
     }
     call->job = id;
-    call->unchanged = true;
-    jobs_get(c, call);
     return true;
 }
 
-static void remember_key(struct core *c, struct entry *e, const struct wanted_key *w, uint64_t hash)
+/* Answer a submit whose key was used before. False: it was not. */
+static bool answer_again(struct core *c, struct call *call, struct wanted_key *w)
+{
+    if (!jobs_key_was_used(c, call, w))
+        return false;
+    if (call->status == 0) {
+        call->unchanged = true;
+        jobs_get(c, call);
+    }
+    return true;
+}
+
+void jobs_remember_key(struct core *c, struct entry *e, const struct wanted_key *w, uint64_t hash)
 {
     if (!w->given)
         return;
@@ -173,31 +178,27 @@ static json_t *summary(const struct job *j)
                      j->max);
 }
 
-void jobs_submit(struct core *c, struct call *call)
+struct entry *jobs_prepare(struct core *c, struct call *call, uint64_t id)
 {
-    struct wanted_key key;
-    struct entry *e;
-    char location[40];
+    struct entry *e = entry_new(&c->cluster.classes, call->spec);
 
-    if (!call->flag && answer_again(c, call, &key))
-        return;
-    e = entry_new(&c->cluster.classes, call->spec);
     if (!e) {
         call_problem(call, 503, "no-memory", "out of memory");
-        return;
+        return NULL;
     }
-    job_init(&e->job, c->jobs.next, call->spec, http_identity(call->req)->user, c->now.wall_us);
+    job_init(&e->job, id, call->spec, http_identity(call->req)->user, c->now.wall_us);
     if (e->job.time_s == 0)
         e->job.time_s = project_time_s(project_find(&c->cluster.projects, e->job.project));
     (void)snprintf(e->job.unix_user, sizeof(e->job.unix_user), "%s", http_identity(call->req)->unix_user);
-    if (!admission_submit(c, call, &e->job, strlen(call->text)) || !check(c, call, e) || call->flag) {
-        if (call->status == 0)
-            answer_plan(c, call, e);
-        call->unchanged = true;
-        entry_free(e);
-        return;
-    }
-    c->jobs.next++;
+    if (admission_submit(c, call, &e->job, strlen(call->text)) && after_check(c, call, &e->job) && check(c, call, e))
+        return e;
+    entry_free(e);
+    return NULL;
+}
+
+void jobs_queue(struct core *c, struct call *call, struct entry *e)
+{
+    c->jobs.next = e->job.id + 1;
     c->counters_changed = true;
     e->is_new = true;
     e->spec_text = call->text;
@@ -208,11 +209,31 @@ void jobs_submit(struct core *c, struct call *call)
     if (e->job.tasks > 0 && !arrays_begin(c, e, call->spec))
         state_fatal(c, "out of memory for an array");
     table_dirty(&c->jobs, e);
-    remember_key(c, e, &key, call->hash);
     events_emit_new(c, e->job.id, e->job.user, job_submitted_event(&e->job), true, false, false);
-    call_changed_new(call, NULL, summary(&e->job));
     c->schedule_wanted = true;
     c->limits_due_us = 0;
+    c->after_due = c->after_due || e->job.n_after > 0;
+}
+
+void jobs_submit(struct core *c, struct call *call)
+{
+    struct wanted_key key;
+    struct entry *e;
+    char location[40];
+
+    if (!call->flag && answer_again(c, call, &key))
+        return;
+    e = jobs_prepare(c, call, c->jobs.next);
+    if (!e || call->flag) {
+        if (e)
+            answer_plan(c, call, e);
+        call->unchanged = true;
+        entry_free(e);
+        return;
+    }
+    jobs_queue(c, call, e);
+    jobs_remember_key(c, e, &key, call->hash);
+    call_changed_new(call, NULL, summary(&e->job));
     (void)snprintf(location, sizeof(location), "/v1/jobs/j%llu", (unsigned long long)e->job.id);
     http_set_header(call->req, "Location", location);
     (void)snprintf(call->etag, sizeof(call->etag), "\"%llu\"", (unsigned long long)e->job.version);

@@ -5,6 +5,12 @@
 #ifndef MUSTER_SERVER_JOBS_H
 #define MUSTER_SERVER_JOBS_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "server/control/entry.h"
+#include "server/store/job_store.h"
+
 struct call;
 struct core;
 
@@ -18,5 +24,23 @@ void jobs_incidents(struct core *c, struct call *call); /* all, or the one that 
 void jobs_diagnosis(struct core *c, struct call *call);
 void jobs_logs(struct core *c, struct call *call);    /* GET …/logs */
 void jobs_metrics(struct core *c, struct call *call); /* GET …/metrics */
+
+/* --- for batches (batch.h) --- */
+
+struct wanted_key {                     /* Idempotency-Key of a submit */
+    char key[JOB_STORE_SUBMIT_KEY_MAX]; /* with the user's name */
+    bool given;
+};
+
+/* Whether a submit's key was used before: then call->job is the job that it made, or the call is answered. */
+bool jobs_key_was_used(struct core *c, struct call *call, struct wanted_key *w);
+void jobs_remember_key(struct core *c, struct entry *e, const struct wanted_key *w, uint64_t hash);
+
+/* The job of this number that the call's spec asks for, if it is admitted; else the call is answered. Not yet in the
+ * table. NULL: it is answered. */
+struct entry *jobs_prepare(struct core *c, struct call *call, uint64_t id);
+
+/* It is queued from now on. Its spec's text is the call's. */
+void jobs_queue(struct core *c, struct call *call, struct entry *e);
 
 #endif

@@ -624,10 +624,27 @@ static bool is_leaving(const struct entry *e)
     return e->job.intent == JOB_RESCALE || (e->job.state == JOB_RECOVERING && e->n_target > 0);
 }
 
+/* Another job of the same name and user for which one that is to be the only one waits; 0: there is none. */
+static uint64_t other_of_name(const struct core *c, const struct job *j)
+{
+    const struct catalog_name *user = catalog_user(&c->jobs.catalog, j->user);
+
+    for (size_t i = 0; user && i < user->active.n; i++) {
+        uint64_t id = user->active.v[user->active.first + i]->id;
+        const struct entry *e = id != j->id ? table_find(&c->jobs, id) : NULL;
+
+        if (e && strcmp(e->job.name, j->name) == 0 &&
+            (e->job.live || (id < j->id && !job_ended(e->job.state) && e->job.state != JOB_SUSPENDED)))
+            return id;
+    }
+    return 0;
+}
+
 static int show_jobs(struct core *c, struct round *r, struct entry **scratch)
 {
     int64_t now = r->in.config.now_us;
     size_t first, waiting = 0;
+    uint64_t other;
     int status = 0;
 
     for (size_t i = 0; i < c->jobs.n_order; i++) {
@@ -664,7 +681,11 @@ static int show_jobs(struct core *c, struct round *r, struct entry **scratch)
         if (leaves)
             ceilings_hold(r->own->ceilings, &e->job, (int32_t)e->job.n_places);
         count_leaving(c, r, &e->job, 0);
-        if (waits && job_backs_off(&e->job, now))
+        if (waits && job_is_held_back(&e->job))
+            e->wait = (struct explain_wait){.code = EXPLAIN_DEPENDENCY, .need = e->job.min};
+        else if (waits && e->job.singleton && (other = other_of_name(c, &e->job)) != 0)
+            e->wait = (struct explain_wait){.code = EXPLAIN_SINGLETON, .need = e->job.min, .behind = other};
+        else if (waits && job_backs_off(&e->job, now))
             e->wait = (struct explain_wait){.code = EXPLAIN_BACK_OFF, .need = e->job.min};
         else if (waits)
             scratch[waiting++] = e;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/spec_after.h"
 #include "api/spec_array.h"
 #include "base/buf.h"
 #include "base/hash.h"
@@ -12,6 +13,7 @@
 #include "server/control/agents.h"
 #include "server/control/arrays.h"
 #include "server/control/audit.h"
+#include "server/control/batch.h"
 #include "server/control/bulk.h"
 #include "server/control/enroll.h"
 #include "server/control/events.h"
@@ -123,6 +125,7 @@ PLAIN(salvage_retry)
 PLAIN(salvage_drop)
 RUN(jobs_submit)
 RUN(jobs_patch)
+RUN(batch_submit)
 RUN(bulk_cancel)
 RUN(projects_put)
 RUN(projects_put_member)
@@ -186,6 +189,18 @@ static void post_object(void *arg, struct http_req *req, run_fn *run)
 static void on_jobs_patch(void *arg, struct http_req *req)
 {
     post_object(arg, req, run_jobs_patch);
+}
+
+static void on_batch_submit(void *arg, struct http_req *req)
+{
+    struct call *call = read_call(req, run_batch_submit);
+    size_t len;
+    const char *body = http_body(req, &len);
+
+    if (!call)
+        return;
+    call->hash = hash_xxh3(body, len);
+    turn_post(((struct routes_arg *)arg)->core, call);
 }
 
 static void on_jobs_resume(void *arg, struct http_req *req)
@@ -308,6 +323,7 @@ static void on_jobs_submit(void *arg, struct http_req *req)
         http_problem(req, 503, "no-memory", "out of memory");
         return;
     }
+    spec_after_fill(doc, ((struct routes_arg *)arg)->core->cfg.jobs_dir, &faults);
     spec_check_paths(doc, &faults);
     if (spec_from_json(doc, &call->spec, &faults) == 0 && call->spec->array.tasks > 0)
         spec_check_tasks(doc, call->spec, &faults);
@@ -448,6 +464,7 @@ static void on_metrics(void *arg, struct http_req *req)
 const struct http_route routes_table[] = {
     {"POST", "/v1/jobs", ROLE_USER, on_jobs_submit, 0, queries_submit},
     {"GET", "/v1/jobs", ROLE_VIEWER, on_listing_jobs, 0, queries_jobs},
+    {"POST", "/v1/jobs:batch", ROLE_USER, on_batch_submit, 0, NULL},
     {"POST", "/v1/jobs:cancel", ROLE_USER, on_bulk_cancel, 0, NULL},
     {"GET", "/v1/jobs/{id}", ROLE_VIEWER, on_jobs_get, 0, NULL},
     {"PATCH", "/v1/jobs/{id}", ROLE_USER, on_jobs_patch, 0, NULL},

@@ -105,6 +105,11 @@ struct log_quota {   /* of log_quota.c */
     bool counting;
 };
 
+/* Of a batch of new jobs those that were admitted and are not in the table yet. */
+struct ahead {
+    size_t jobs, bytes;
+};
+
 struct core {
     struct core_cfg cfg;
     struct store *store;     /* borrowed */
@@ -133,6 +138,8 @@ struct core {
     struct looks *looks;
     struct scrapes *scrapes;
     struct log_quota log_quota;
+    struct ahead ahead;
+    bool after_due;          /* a job has ended or started, or comes after others (after.h) */
     int64_t limits_due_us;   /* monotonic: when the next limit of a job comes (limits.h) */
     uint64_t evidence;       /* number of the newest that was asked for (incidents.h) */
     size_t rendezvous_bytes; /* of all runs (rendezvous.h) */

@@ -8,6 +8,7 @@
 #include "base/thread.h"
 #include "server/control/auth_load.h"
 #include "server/control/arrays.h"
+#include "server/control/after.h"
 #include "server/control/audit.h"
 #include "server/control/care.h"
 #include "server/control/contact.h"
@@ -258,6 +259,7 @@ bool turn_take(struct core *c, struct call *list)
     if (c->now.mono_us >= c->turn.next_tick_us)
         tick(c);
     arrays_turn(c);
+    after_follow(c);
     if (c->schedule_wanted && c->now.mono_us >= c->turn.next_round_us)
         schedule(c);
     arrays_turn(c); /* what has started makes room for others that wait */
@@ -392,7 +394,7 @@ static int make(const struct core_cfg *cfg, struct store *store, struct stats *s
     r = make_room(c);
     if (r < 0)
         (void)merr_set(err, r, "out of memory");
-    c->schedule_wanted = true;
+    c->schedule_wanted = c->after_due = true;
     c->turn.marked = cfg->marked;
     read_clock(c);
     c->turn.wall_ahead_us = c->now.wall_us - c->now.mono_us;

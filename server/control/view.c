@@ -14,6 +14,7 @@
 #include "server/control/state.h"
 
 #define CAUSE_BYTES_MAX 65536
+#define AFTER_TEXT_MAX 2560 /* names each of SPEC_AFTER_MAX jobs */
 #define ETA_MAX_S 1e9
 
 json_t *view_progress(const json_t *line, int steps)
@@ -31,10 +32,22 @@ json_t *view_progress(const json_t *line, int steps)
                      "eta_s", (json_int_t)(eta_s >= 0 && eta_s < ETA_MAX_S ? eta_s : ETA_MAX_S));
 }
 
+/* Whether others hold it back, and in words which. */
+static bool is_held_back(const struct job *j, char *ret, size_t size)
+{
+    bool yes = j->state == JOB_QUEUED && job_is_held_back(j);
+
+    if (yes)
+        job_after_text(j, NULL, ret, size);
+    return yes;
+}
+
 static json_t *reason_of(const struct job *j, const struct entry *e)
 {
-    char text[256];
+    char text[AFTER_TEXT_MAX];
 
+    if (e && is_held_back(j, text, sizeof(text)))
+        return json_pack("{s:s, s:s}", "code", explain_code_name(EXPLAIN_DEPENDENCY), "text", text);
     if (!e || !job_waits(j))
         return json_pack("{s:s, s:s}", "code", j->reason_code, "text", j->reason_text ? j->reason_text : "");
     explain_wait_text(&e->wait, text, sizeof(text));
@@ -258,6 +271,7 @@ static json_t *ask_round(struct core *c, const struct entry *e)
 {
     struct explain_cause cause = {.wait = e->wait, .start_us = -1};
     struct sched_plan plan;
+    char text[AFTER_TEXT_MAX];
     struct round r;
     json_t *o = NULL;
     size_t i = 0;
@@ -271,6 +285,8 @@ static json_t *ask_round(struct core *c, const struct entry *e)
             cause.wait.code = EXPLAIN_FREEING;
         if (job_waits(&e->job) || cause.wait.code == EXPLAIN_SHRUNK || cause.wait.code == EXPLAIN_SLOW)
             o = cause_json(c, &r, &cause);
+        if (o && is_held_back(&e->job, text, sizeof(text)))
+            (void)json_object_set_new(o, "text", json_string(text));
         sched_plan_clear(&plan);
     }
     round_clear(&r);
@@ -316,7 +332,7 @@ json_t *view_explain(struct core *c, const struct job *j, const struct entry *e)
     json_t *causes = json_array(), *help = json_array();
     json_t *told = json_object_get(j->outcome, "message"), *asked = e && !job_ended(j->state) ? ask_round(c, e) : NULL;
     json_t *silence = silence_cause(c, j);
-    char id[24], summary[256];
+    char id[24], summary[AFTER_TEXT_MAX];
 
     (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)j->id);
     (void)snprintf(summary, sizeof(summary), "%s", j->reason_text ? j->reason_text : job_state_name(j->state));

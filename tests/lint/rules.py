@@ -67,8 +67,10 @@ LAYERS = {"worker/engine/comm": [
      "records", "rendezvous", "retire", "rights", "round", "scrapes", "secrets", "storing"],
     ["change", "swaps", "timeline"],
     ["care", "enroll", "givers", "places", "wall"], ["learn", "runs", "view"],
-    ["arrays", "contact", "deltas", "dispatch", "hangs", "lags", "limits", "load", "log_quota", "looks", "saves"],
-    ["bulk", "jobs", "listing", "nodes", "polls", "projects", "reports", "salvage", "tokens"], ["agents"], ["turn"],
+    ["after", "arrays", "contact", "deltas", "dispatch", "hangs", "lags", "limits", "load", "log_quota", "looks",
+     "saves"],
+    ["bulk", "jobs", "listing", "nodes", "polls", "projects", "reports", "salvage", "tokens"], ["agents", "batch"],
+    ["turn"],
     ["routes"],
 ], "worker/engine/train": [
     ["batch", "cadence", "fit", "hold", "owner", "pipe", "report", "run", "state", "summary"],

@@ -176,12 +176,26 @@ static void check_time(struct check *k, const struct core *c, const struct job *
         world_broken(k->w, "j%" PRIu64 " was warned too soon", j->id);
 }
 
+/* No job has devices while one that it comes after is not as wanted; and what was settled of that stays. */
+static void check_after(struct check *k, const struct core *c, const struct job *j)
+{
+    if (j->live && job_is_held_back(j))
+        world_broken(k->w, "j%" PRIu64 " runs, and a job that it comes after is not as wanted", j->id);
+    for (size_t i = 0; i < j->n_after; i++) {
+        const struct entry *e = table_find(&c->jobs, j->after[i].job);
+
+        if (e && j->after[i].is != JOB_IS_OPEN && j->after[i].when != JOB_AFTER_STARTED)
+            world_broken(k->w, "j%" PRIu64 " takes j%" PRIu64 " for ended, which is not", j->id, e->job.id);
+    }
+}
+
 static void check_job(struct check *k, const struct core *c, const struct entry *e, bool every_turn)
 {
     struct seen *s = seen_of(k, e->job.id);
 
     check_places(k, c, e);
     check_time(k, c, &e->job, &e->run);
+    check_after(k, c, &e->job);
     if (s->gone)
         world_broken(k->w, "j%" PRIu64 " had ended and is back", e->job.id);
     if (e->job.version < s->version)

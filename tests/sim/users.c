@@ -20,10 +20,11 @@ struct wanted { /* a job as its user sees it */
     struct users *u;
     int i;
     char key[24], name[24];
-    char body[896];
-    uint64_t id;    /* 0: not acknowledged */
-    char state[16]; /* as last told; "": not yet */
-    int reads;      /* of its events, that lacked something */
+    char body[1024];
+    uint64_t id;      /* 0: not acknowledged */
+    char state[16];   /* as last told; "": not yet */
+    int reads;        /* of its events, that lacked something */
+    bool sent, after; /* it was sent once; it comes after another */
     bool ended, cancel_told, cancel_asked, suspend_asked;
     const char *act; /* under way: "cancel", "suspend", "resume", "priority"; NULL: none */
     bool suspend;    /* its user suspends it once, and resumes it later */
@@ -184,7 +185,8 @@ static void told(struct wanted *j, const json_t *job)
         world_broken(u->w, "j%" PRIu64 " had ended as %s, and is %s now", j->id, j->state, state);
         return;
     }
-    if ((strcmp(state, "cancelled") == 0 && !j->cancel_asked) || (strcmp(state, "suspended") == 0 && !j->suspend_asked))
+    if ((strcmp(state, "cancelled") == 0 && !j->cancel_asked && !j->after) ||
+        (strcmp(state, "suspended") == 0 && !j->suspend_asked))
         world_broken(u->w, "j%" PRIu64 " is %s, and its user did not ask for that", j->id, state);
     if (strcmp(json_string_value(json_object_get(job, "user")), USERS_NAME) != 0 ||
         strcmp(json_string_value(json_object_get(job, "name")), j->name) != 0)
@@ -245,9 +247,27 @@ static void submitted(void *arg, int status, const char *body, size_t len, const
     }
 }
 
+/* Some come after the one before them, if that is known by the time they are first sent. */
+static void add_after(struct wanted *j)
+{
+    const struct wanted *other = j->i > 0 ? j - 1 : NULL;
+    size_t len = strlen(j->body);
+
+    if ((j->i % 8 != 1 && j->i % 8 != 6) || !other || other->id == 0)
+        return;
+    j->after = true;
+    (void)snprintf(j->body + len - 1, sizeof(j->body) - len + 1,
+                   ", \"after\": [{\"job\": \"j%" PRIu64 "\", \"when\": \"%s\"}]}", other->id,
+                   j->i % 8 == 1 ? "ok" : "ended");
+}
+
 static void submit(void *arg)
 {
     struct wanted *j = arg;
+
+    if (!j->sent)
+        add_after(j);
+    j->sent = true;
 
     ask(j->u, "POST", "/v1/jobs", j->body, j->key, submitted, j);
 }

@@ -269,6 +269,15 @@ static uint32_t draw(unsigned seed, uint32_t at)
     return out[0];
 }
 
+static void come_after_two(struct job *j)
+{
+    j->after = calloc(2, sizeof(*j->after));
+    assert_non_null(j->after);
+    j->after[0] = (struct job_after){.job = 3, .when = JOB_AFTER_OK};
+    j->after[1] = (struct job_after){.job = 4, .when = JOB_AFTER_STARTED};
+    j->n_after = 2;
+}
+
 static void replaying_the_events_of_any_history_gives_its_state(void **state)
 {
     unsigned seed = (unsigned)time(NULL);
@@ -282,14 +291,17 @@ static void replaying_the_events_of_any_history_gives_its_state(void **state)
         size_t i;
 
         start(&j);
+        come_after_two(&j);
         for (int k = 0; k < 40; k++) {
+            enum job_is others[2] = {(enum job_is)(draw(seed, at++) % 3), (enum job_is)(draw(seed, at++) % 3)};
             struct job_cause cause = {.kind = (enum job_cause_kind)(draw(seed, at++) % (CAUSE_TIME_UP + 1)),
                                       .time_s = (int)(draw(seed, at++) % 4) * 500,
                                       .class_ = JOB_CLASS_USER,
                                       .all_done = draw(seed, at++) % 8 == 0,
                                       .priority = (int)(draw(seed, at++) % 100),
                                       .min = 1,
-                                      .max = 5};
+                                      .max = 5,
+                                      .after_is = others};
             struct job before = j;
             json_t *was = job_record(&before), *is;
             int r;
@@ -307,6 +319,7 @@ static void replaying_the_events_of_any_history_gives_its_state(void **state)
             json_decref(is);
         }
         start(&again);
+        come_after_two(&again);
         json_array_foreach (log, i, event) {
             assert_int_equal(job_apply(&again, event), 0);
         }
