@@ -11,7 +11,7 @@
 #include "base/merr.h"
 #include "base/options.h"
 
-#define CLI_OPTIONS_MAX 16  /* of a command, and the row that ends them */
+#define CLI_OPTIONS_MAX 24  /* of a command, and the row that ends them */
 #define CLI_INTERRUPTED 130 /* exit status of a command that Ctrl-C ended */
 
 enum cli_exit { CLI_DONE, CLI_FAILED, CLI_USAGE, CLI_NOT_FOUND, CLI_REFUSED, CLI_NO_SERVER };

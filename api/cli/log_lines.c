@@ -101,6 +101,16 @@ static struct log *add(struct log_lines *l, int64_t rank, int64_t generation)
     return g;
 }
 
+int log_lines_begin(struct log_lines *l, int64_t rank, int64_t generation, int64_t offset)
+{
+    struct log *g = add(l, rank, generation);
+
+    if (!g)
+        return -ENOMEM;
+    g->next = offset;
+    return 0;
+}
+
 /* Others' lines that nothing will be added to before text of this log comes out. */
 static void end_others(struct log_lines *l, const struct log *g)
 {

@@ -30,6 +30,9 @@ void log_lines_free(struct log_lines *l);
 /* The offset up to which a log has been taken; 0: nothing of it. */
 int64_t log_lines_next(const struct log_lines *l, int64_t rank, int64_t generation);
 
+/* What is before this byte of a log is not wanted; before anything of it is taken. Returns 0 or -ENOMEM. */
+int log_lines_begin(struct log_lines *l, int64_t rank, int64_t generation, int64_t offset);
+
 /* Take a piece: what is new of it is handed on or held. A piece of a newer generation of a rank ends the lines of
  * the older ones. Returns how many bytes were new, those at the piece's end, or -ENOMEM. */
 int64_t log_lines_take(struct log_lines *l, int64_t rank, int64_t generation, int64_t offset, const char *text,

@@ -1,6 +1,7 @@
 /* What the ranks of a job print: once or as it comes. */
 #include <errno.h>
 #include <poll.h>
+#include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,19 +23,48 @@ struct log_reader {
     struct cli side; /* a connection for what a stream has left out, while that is read */
     struct log_lines *lines;
     const char *job;
-    long long rank; /* or -1 */
-    bool many;      /* say whose line it is */
-    bool raw;       /* what it prints goes to the terminal as it is */
-    bool any;       /* something has been printed */
-    bool removed;   /* by the server, which keeps only so much */
-    bool within;    /* the beginning of a line has been printed */
-    int failed;     /* exit status with which the stream was left */
+    long long rank;  /* or -1 */
+    long attempt;    /* 0: the newest */
+    long tail;       /* 0: all */
+    regex_t *grep;   /* borrowed; NULL: all lines */
+    struct buf line; /* with grep: as much of a line as has come */
+    bool chosen;     /* that line was whole */
+    bool many;       /* say whose line it is */
+    bool raw;        /* what it prints goes to the terminal as it is */
+    bool any;        /* something has been printed */
+    bool removed;    /* by the server, which keeps only so much */
+    bool within;     /* the beginning of a line has been printed */
+    int failed;      /* exit status with which the stream was left */
 };
+
+/* Whether a line, which may hold any bytes, has a match; one that does not fit into memory has none. */
+static bool matches(const regex_t *re, const char *line, size_t len)
+{
+    regmatch_t all = {.rm_so = 0, .rm_eo = (regoff_t)len};
+
+    return len <= INT32_MAX && regexec(re, line, 1, &all, REG_STARTEND) == 0;
+}
+
+/* Whether a line is whole and has a match: then it is *text. Until it is whole its beginning is kept. */
+static bool choose(struct log_reader *l, const char **text, size_t *len, bool ended)
+{
+    if (l->chosen) /* the last one, which has been printed */
+        buf_reset(&l->line);
+    l->chosen = ended;
+    if (!ended || l->line.len > 0) {
+        (void)buf_add(&l->line, *text, *len);
+        *text = l->line.data;
+        *len = l->line.len;
+    }
+    return ended && matches(l->grep, *text, *len);
+}
 
 static void print_text(void *arg, int64_t rank, const char *text, size_t len, bool ended)
 {
     struct log_reader *l = arg;
 
+    if (l->grep && !choose(l, &text, &len, ended))
+        return;
     l->any = true;
     if (l->c->json)
         return;
@@ -83,6 +113,10 @@ static int take(struct log_reader *l, const json_t *piece)
 
     if (!json_is_string(text) || (l->rank >= 0 && cli_int(piece, "rank") != l->rank))
         return 0;
+    if (l->tail > 0 && log_lines_next(l->lines, cli_int(piece, "rank"), cli_int(piece, "generation")) == 0)
+        r = log_lines_begin(l->lines, cli_int(piece, "rank"), cli_int(piece, "generation"), cli_int(piece, "offset"));
+    if (r < 0)
+        return cli_fail(CLI_FAILED, "no memory");
     tell_gap(l, piece);
     n = log_lines_take(l->lines, cli_int(piece, "rank"), cli_int(piece, "generation"), cli_int(piece, "offset"),
                        json_string_value(text), json_string_length(text));
@@ -91,6 +125,13 @@ static int take(struct log_reader *l, const json_t *piece)
     if (n > 0 && l->c->json)
         r = print_json_piece(piece, (size_t)n);
     return r == 0 && fflush(stdout) == 0 ? 0 : cli_fail(CLI_FAILED, "cannot write the output");
+}
+
+static void append(char *text, size_t size, const char *format, long long n)
+{
+    size_t len = strlen(text);
+
+    (void)snprintf(text + len, size - len, format, n);
 }
 
 /* GET the logs; of is of one of them, from a byte on, or NULL. Returns an exit status; the answer is new. */
@@ -102,8 +143,14 @@ static int get(struct log_reader *l, const json_t *of, long long offset, json_t 
     if (of)
         (void)snprintf(tail, sizeof(tail), "/logs?rank=%lld&generation=%lld&offset=%lld", cli_int(of, "rank"),
                        cli_int(of, "generation"), offset);
-    else if (l->rank >= 0)
-        (void)snprintf(tail, sizeof(tail), "/logs?rank=%lld", l->rank);
+    else
+        (void)snprintf(tail, sizeof(tail), "/logs?offset=0");
+    if (!of && l->rank >= 0)
+        append(tail, sizeof(tail), "&rank=%lld", l->rank);
+    if (!of && l->attempt > 0)
+        append(tail, sizeof(tail), "&generation=%lld", l->attempt);
+    if (!of && l->tail > 0)
+        append(tail, sizeof(tail), "&tail=%lld", l->tail);
     r = cli_job_path(l->job, tail, path);
     return r ? r : cli_call(&l->side, "GET", path, NULL, NULL, ret);
 }
@@ -258,9 +305,10 @@ static int print_logs(struct log_reader *l, bool follow)
     if (!follow && l->c->json)
         return print_document_new(l, answer);
     l->many = l->rank < 0 && (follow || json_array_size(json_object_get(answer, "logs")) > 1);
-    l->lines = log_lines_new(l->many, print_text, l);
+    l->lines = log_lines_new(l->many || l->grep, print_text, l);
     r = l->lines ? read_all(l, answer) : cli_fail(CLI_FAILED, "no memory");
     json_decref(answer);
+    l->tail = 0;
     r = r != 0 || !follow ? r : go_on(l);
     if (l->lines)
         log_lines_end(l->lines);
@@ -268,15 +316,39 @@ static int print_logs(struct log_reader *l, bool follow)
     return r;
 }
 
-/* Returns an exit status; *ret_any: there was output, or it is said why there is none. */
-static int run(struct cli *c, const char *job, long long rank, bool follow, bool *ret_any)
+/* Those attempts, oldest first, whose output the server keeps. */
+static int print_attempts(struct log_reader *l)
 {
-    struct log_reader l = {.c = c, .side = *c, .job = job, .rank = rank, .raw = cli_option(c, "raw")};
+    json_auto_t *answer = NULL;
+    const json_t *attempt;
+    long tail = l->tail;
+    size_t i;
+
+    TRY(get(l, NULL, 0, &answer));
+    json_array_foreach (json_object_get(answer, "attempts"), i, attempt) {
+        l->attempt = (long)json_integer_value(attempt);
+        l->tail = tail;
+        (void)printf("%s--- attempt %ld ---%s\n", cli_colour("\033[2m"), l->attempt, cli_colour("\033[0m"));
+        TRY(print_logs(l, false));
+    }
+    return 0;
+}
+
+/* Returns an exit status; *ret_any: there was output, or it is said why there is none. */
+static int run(struct cli *c, struct log_reader wish, bool follow, bool every, bool *ret_any)
+{
+    struct log_reader l = wish;
+    const char *job = l.job;
     int r;
 
+    l.c = c;
+    l.side = *c;
+    l.raw = cli_option(c, "raw");
     l.side.client = NULL;
-    r = print_logs(&l, follow);
+    buf_init(&l.line, 2 * LOG_LINES_HELD);
+    r = every ? print_attempts(&l) : print_logs(&l, follow);
     client_free(l.side.client);
+    buf_clear(&l.line);
     if (r == 0 && l.removed && !c->json)
         (void)fprintf(stderr, "the logs of job '%s' were removed: those of all jobs took more than the server keeps\n",
                       job);
@@ -286,9 +358,32 @@ static int run(struct cli *c, const char *job, long long rank, bool follow, bool
 
 int logs_run(struct cli *c)
 {
-    bool any = false;
-    long rank = cli_number(c, "rank", -1);
-    int r = run(c, c->arg[0], rank, cli_option(c, "follow"), &any);
+    struct log_reader wish = {.job = c->arg[0],
+                              .rank = cli_number(c, "rank", -1),
+                              .attempt = cli_number(c, "attempt", 0),
+                              .tail = cli_number(c, "tail", 0)};
+    bool any = false, follow = cli_option(c, "follow"), every = cli_option(c, "all-attempts");
+    const char *pattern = cli_option(c, "grep");
+    long rank = (long)wish.rank;
+    char why[128];
+    regex_t re;
+    int r;
+
+    if ((follow || c->json) && every)
+        return cli_fail(CLI_USAGE, "--all-attempts is printed once, as text; --attempt N chooses one");
+    if (follow && wish.attempt > 0)
+        return cli_fail(CLI_USAGE, "--follow is of the newest attempt; leave out --attempt");
+    if (pattern && c->json)
+        return cli_fail(CLI_USAGE, "--grep chooses lines of text; leave out -o json");
+    r = pattern ? regcomp(&re, pattern, REG_EXTENDED) : 0;
+    if (r != 0) {
+        (void)regerror(r, &re, why, sizeof(why));
+        return cli_fail(CLI_USAGE, "--grep '%.64s' is no regular expression: %s", pattern, why);
+    }
+    wish.grep = pattern ? &re : NULL;
+    r = run(c, wish, follow, every, &any);
+    if (pattern)
+        regfree(&re);
 
     if (r == 0 && !any && !c->json && rank >= 0)
         (void)fprintf(stderr, "no output of rank %ld of job '%s'\n", rank, c->arg[0]);
@@ -300,7 +395,7 @@ int logs_run(struct cli *c)
 int logs_submitted(struct cli *c, const char *job)
 {
     bool any;
-    int r = run(c, job, -1, true, &any);
+    int r = run(c, (struct log_reader){.job = job, .rank = -1}, true, false, &any);
 
     return r ? r : watch_outcome(c, job, false);
 }

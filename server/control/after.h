@@ -1,8 +1,8 @@
 /* after - jobs that wait for others to end or to start
  *
- * A job that is to come after others is given no devices until each of them is as it is wanted; how far each is, is part
- * of its state. One of which that can never be is cancelled, or held. Jobs that a job comes after have lower numbers, so
- * one pass over all, by rising number, settles what follows from what.
+ * A job that is to come after others is given no devices until each of them is as wanted. How far each is, is part
+ * of its state. Where one can never be, the job is cancelled, or held. Jobs that a job comes after have lower
+ * numbers, so one pass over all, by rising number, settles what follows from what.
  */
 #ifndef MUSTER_SERVER_CONTROL_AFTER_H
 #define MUSTER_SERVER_CONTROL_AFTER_H

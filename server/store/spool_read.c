@@ -10,6 +10,7 @@
 
 #define RANKS_SHOWN 64 /* ranks in one answer of logs */
 #define LAST_BYTES 16384
+#define ATTEMPTS_MAX (SPOOL_GENERATIONS + 1) /* the one that is about to go may still be there */
 
 /* --- logs -------------------------------------------------------------------------------------------- */
 
@@ -28,6 +29,40 @@ static void find_log(void *arg, const char *name)
         return;
     if (rank >= 0 && (f->rank >= 0 || rank < RANKS_SHOWN))
         f->ranks |= UINT64_C(1) << (f->rank >= 0 ? 0 : rank);
+}
+
+struct attempts {
+    int v[ATTEMPTS_MAX];
+    size_t n;
+};
+
+/* In order, each once. */
+static void find_attempt(void *arg, const char *name)
+{
+    struct attempts *a = arg;
+    int rank, generation;
+    size_t at = a->n;
+
+    if (!spool_is_log(name, &rank, &generation))
+        return;
+    while (at > 0 && a->v[at - 1] > generation)
+        at--;
+    if ((at > 0 && a->v[at - 1] == generation) || a->n == ATTEMPTS_MAX)
+        return;
+    memmove(&a->v[at + 1], &a->v[at], (a->n - at) * sizeof(a->v[0]));
+    a->v[at] = generation;
+    a->n++;
+}
+
+static json_t *attempts_of(const struct spool *s, uint64_t job)
+{
+    struct attempts a = {.n = 0};
+    json_t *all = json_array();
+
+    (void)s->ops->list(s->self, job, find_attempt, &a);
+    for (size_t i = 0; i < a.n; i++)
+        (void)json_array_append_new(all, json_integer(a.v[i]));
+    return all;
 }
 
 static void find_newest(void *arg, const char *name)
@@ -119,7 +154,8 @@ json_t *spool_read_logs(const struct spool *s, uint64_t job, int rank, int gener
         (void)json_array_append_new(logs, log);
     }
     free(scratch);
-    return json_pack("{s:o, s:o, s:b}", "lines", lines, "logs", logs, "removed", spool_logs_removed(s, job));
+    return json_pack("{s:o, s:o, s:b, s:o}", "lines", lines, "logs", logs, "removed", spool_logs_removed(s, job),
+                     "attempts", attempts_of(s, job));
 }
 
 /* --- metrics ----------------------------------------------------------------------------------------- */

@@ -36,6 +36,11 @@ class Routes:
         return cast('Union[Job, DryRun]', self._transport.call('POST', '/v1/jobs', query={'dry_run': dry_run},
                 body=body, headers={'Idempotency-Key': key or new_key()}))
 
+    def submit_jobs(self, body: SubmitJobsBody, *, key: Optional[str] = None) -> Batch:
+        """POST /v1/jobs:batch: Queue many jobs, all of them or none."""
+        return cast('Batch', self._transport.call('POST', '/v1/jobs:batch', body=body,
+                headers={'Idempotency-Key': key or new_key()}))
+
     def cancel_jobs(self, body: CancelJobsBody) -> CancelJobsAnswer:
         """POST /v1/jobs:cancel: End all active jobs that a selector names, of those that the caller may act on."""
         return cast('CancelJobsAnswer', self._transport.call('POST', '/v1/jobs:cancel', body=body))
@@ -45,7 +50,7 @@ class Routes:
         return cast('Job', self._transport.call('GET', f"/v1/jobs/{quote(id)}"))
 
     def change_job(self, id: str, body: ChangeJobBody, *, if_match: Optional[str] = None) -> Job:
-        """PATCH /v1/jobs/{id}: Change a waiting job's priority or number of devices."""
+        """PATCH /v1/jobs/{id}: Change a job's priority, number of devices or time limit."""
         return cast('Job', self._transport.call('PATCH', f"/v1/jobs/{quote(id)}", body=body,
                 headers={'If-Match': if_match}))
 
@@ -57,9 +62,10 @@ class Routes:
         """POST /v1/jobs/{id}/suspend: Write a checkpoint and give the devices back."""
         return cast('Job', self._transport.call('POST', f"/v1/jobs/{quote(id)}/suspend"))
 
-    def resume_job(self, id: str) -> Job:
-        """POST /v1/jobs/{id}/resume: Queue a suspended job again."""
-        return cast('Job', self._transport.call('POST', f"/v1/jobs/{quote(id)}/resume"))
+    def resume_job(self, id: str, body: ResumeJobBody) -> Job:
+        """POST /v1/jobs/{id}/resume: Queue a suspended job again, or one that its time limit has ended, with more
+        time."""
+        return cast('Job', self._transport.call('POST', f"/v1/jobs/{quote(id)}/resume", body=body))
 
     def checkpoint_job(self, id: str) -> Job:
         """POST /v1/jobs/{id}/checkpoint: Write a checkpoint at the next step."""
@@ -268,6 +274,11 @@ class AsyncRoutes:
         return cast('Union[Job, DryRun]', await self._call('POST', '/v1/jobs', query={'dry_run': dry_run},
                 body=body, headers={'Idempotency-Key': key or new_key()}))
 
+    async def submit_jobs(self, body: SubmitJobsBody, *, key: Optional[str] = None) -> Batch:
+        """POST /v1/jobs:batch: Queue many jobs, all of them or none."""
+        return cast('Batch', await self._call('POST', '/v1/jobs:batch', body=body,
+                headers={'Idempotency-Key': key or new_key()}))
+
     async def cancel_jobs(self, body: CancelJobsBody) -> CancelJobsAnswer:
         """POST /v1/jobs:cancel: End all active jobs that a selector names, of those that the caller may act on."""
         return cast('CancelJobsAnswer', await self._call('POST', '/v1/jobs:cancel', body=body))
@@ -277,7 +288,7 @@ class AsyncRoutes:
         return cast('Job', await self._call('GET', f"/v1/jobs/{quote(id)}"))
 
     async def change_job(self, id: str, body: ChangeJobBody, *, if_match: Optional[str] = None) -> Job:
-        """PATCH /v1/jobs/{id}: Change a waiting job's priority or number of devices."""
+        """PATCH /v1/jobs/{id}: Change a job's priority, number of devices or time limit."""
         return cast('Job', await self._call('PATCH', f"/v1/jobs/{quote(id)}", body=body,
                 headers={'If-Match': if_match}))
 
@@ -289,9 +300,10 @@ class AsyncRoutes:
         """POST /v1/jobs/{id}/suspend: Write a checkpoint and give the devices back."""
         return cast('Job', await self._call('POST', f"/v1/jobs/{quote(id)}/suspend"))
 
-    async def resume_job(self, id: str) -> Job:
-        """POST /v1/jobs/{id}/resume: Queue a suspended job again."""
-        return cast('Job', await self._call('POST', f"/v1/jobs/{quote(id)}/resume"))
+    async def resume_job(self, id: str, body: ResumeJobBody) -> Job:
+        """POST /v1/jobs/{id}/resume: Queue a suspended job again, or one that its time limit has ended, with more
+        time."""
+        return cast('Job', await self._call('POST', f"/v1/jobs/{quote(id)}/resume", body=body))
 
     async def checkpoint_job(self, id: str) -> Job:
         """POST /v1/jobs/{id}/checkpoint: Write a checkpoint at the next step."""

@@ -25,6 +25,10 @@ class Spec(TypedDict, total=False):
     retry: SpecRetry
     logs: SpecLogs
     array: SpecArray
+    after: List[SpecAfterItem]
+    on_broken: Literal['cancel', 'hold']
+    singleton: bool
+    limits: SpecLimits
 
 
 class SpecDevices(TypedDict, total=False):
@@ -206,3 +210,15 @@ class SpecArraySearch(TypedDict, total=False):
     first_steps: int
     reduction: int
     rungs: int
+
+
+class SpecAfterItem(TypedDict, total=False):
+    job: str
+    when: Literal['ok', 'ended', 'failed', 'started']
+
+
+class SpecLimits(TypedDict, total=False):
+    time_s: int
+    queue_s: int
+    warn_s: int
+    warn_signal: Literal['none', 'SIGUSR1', 'SIGUSR2', 'SIGHUP', 'SIGINT']

@@ -106,6 +106,8 @@ class Job(TypedDict, total=False):
     state: State
     priority: int
     labels: Labels
+    limits: JobLimits
+    ends_by: Union[str, None]
     log_bytes: int
     generation: int
     reason: JobReason
@@ -126,6 +128,12 @@ class Job(TypedDict, total=False):
     task: JobTask
     slow: List[JobSlowItem]
     spec: Spec
+
+
+class JobLimits(TypedDict, total=False):
+    time_s: int
+    queue_s: int
+    warn_s: int
 
 
 class JobReason(TypedDict, total=False):
@@ -537,6 +545,15 @@ class Audit(TypedDict, total=False):
     left_out: int
 
 
+class Batch(TypedDict, total=False):
+    jobs: List[BatchJobsItem]
+
+
+class BatchJobsItem(TypedDict, total=False):
+    id: str
+    name: Union[str, None]
+
+
 Project = TypedDict('Project', {
     'name': 'str',
     'quota': 'Union[int, None]',
@@ -547,6 +564,8 @@ Project = TypedDict('Project', {
     'max_running': 'Union[int, None]',
     'max_queued': 'Union[int, None]',
     'max_devices_per_user': 'Union[int, None]',
+    'max_time_s': 'Union[int, None]',
+    'default_time_s': 'Union[int, None]',
     'members': 'Union[Dict[str, ProjectRole], None]',
     'used': 'ProjectUsed',
 }, total=False)
@@ -582,6 +601,10 @@ class ListJobsAnswerQuarantine(TypedDict, total=False):
     jobs: List[str]
 
 
+class SubmitJobsBody(TypedDict, total=False):
+    jobs: List[Dict[str, Any]]
+
+
 class CancelJobsBody(TypedDict, total=False):
     selector: CancelJobsBodySelector
     dry_run: bool
@@ -612,6 +635,7 @@ class ChangeJobBody(TypedDict, total=False):
     priority: int
     devices: ChangeJobBodyDevices
     array: ChangeJobBodyArray
+    limits: ChangeJobBodyLimits
 
 
 class ChangeJobBodyDevices(TypedDict, total=False):
@@ -623,6 +647,18 @@ class ChangeJobBodyArray(TypedDict, total=False):
     max_running: int
 
 
+class ChangeJobBodyLimits(TypedDict, total=False):
+    time_s: int
+
+
+class ResumeJobBody(TypedDict, total=False):
+    limits: ResumeJobBodyLimits
+
+
+class ResumeJobBodyLimits(TypedDict, total=False):
+    more_s: int
+
+
 class ListJobEventsAnswer(TypedDict, total=False):
     events: List[Event]
     next_cursor: Union[str, None]
@@ -631,6 +667,7 @@ class ListJobEventsAnswer(TypedDict, total=False):
 
 class ReadJobLogsAnswer(TypedDict, total=False):
     complete: bool
+    attempts: List[int]
     removed: bool
     lines: List[str]
     logs: List[LogPiece]

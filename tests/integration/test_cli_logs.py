@@ -1,0 +1,46 @@
+"""muster logs: attempts, last lines, matches."""
+import pytest
+
+from tests import specs
+from tests.cluster import Cluster
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    with Cluster(str(tmp_path_factory.mktemp("logs")), slots=1) as c:
+        script = ("for i in 1 2 3 4 5; do echo attempt $MUSTER_ATTEMPT line $i; done; "
+                  "printf 'no end %s' $MUSTER_ATTEMPT; test $MUSTER_ATTEMPT = 2")
+        job = c.submit(specs.command(script, retry={"max": 0, "user": 1}))["id"]
+        c.wait(job)
+        c.muster("logs", job, "--follow", check=True)  # until the last of it has come
+        yield c, job
+
+
+def lines(done, *args):
+    cluster, job = done
+    return cluster.muster("logs", job, *args, check=True).stdout.splitlines()
+
+
+def test_each_attempt_is_printed_by_its_number(done):
+    one = [f"attempt 1 line {i}" for i in range(1, 6)] + ["no end 1"]
+    two = [line.replace("1 line", "2 line").replace("end 1", "end 2") for line in one]
+    assert lines(done, "--attempt", "1") == one
+    assert lines(done, "--attempt", "2") == lines(done) == two
+    assert lines(done, "--all-attempts") == ["--- attempt 1 ---", *one, "--- attempt 2 ---", *two]
+    cluster, job = done
+    assert cluster.api("GET", f"/v1/jobs/{job}/logs")["attempts"] == [1, 2]
+
+
+def test_the_last_lines_alone_are_printed(done):
+    assert lines(done, "--tail", "2") == ["attempt 2 line 5", "no end 2"]
+    assert lines(done, "--tail", "1", "--attempt", "1") == ["no end 1"]
+
+
+def test_only_lines_with_a_match_are_printed_also_one_that_has_no_end(done):
+    assert lines(done, "--grep", "line [24]$") == ["attempt 2 line 2", "attempt 2 line 4"]
+    assert lines(done, "--all-attempts", "--grep", "no (end|start)") == [
+        "--- attempt 1 ---", "no end 1", "--- attempt 2 ---", "no end 2"]
+    cluster, job = done
+    refused = cluster.muster("logs", job, "--grep", "(")
+    assert refused.returncode == 2 and "no regular expression" in refused.stderr
+    assert cluster.muster("logs", job, "--follow", "--attempt", "1").returncode == 2
