@@ -94,7 +94,7 @@ static inline void random_state(struct state *s, uint64_t largest)
 }
 
 /* Bytes of element number e of tensor i. */
-static inline void element(const struct state *s, int i, uint64_t e, uint64_t version, uint8_t out[8])
+static inline void element(const struct state *s, int i, uint64_t e, uint64_t version, uint8_t out[16])
 {
     uint64_t v = (e + 1) * 0x9E3779B97F4A7C15u + (uint64_t)i * 1000003u + version * 0xD1B54A32D192ED03u;
     float f = (float)((double)(int64_t)(v ^ v >> 29) * 0x1p-66);
@@ -102,6 +102,7 @@ static inline void element(const struct state *s, int i, uint64_t e, uint64_t ve
 
     v ^= v >> 31;
     memcpy(out, &v, 8);
+    memcpy(out + 8, &v, 8);
     if (s->tensor[i].dtype == MCK_F32)
         memcpy(out, &f, 4);
     if (s->tensor[i].dtype == MCK_BF16) {
@@ -140,7 +141,7 @@ static inline void fill_layout(const struct state *s, struct layout *l, uint64_t
         for (size_t i = 0; i < l->n[r]; i++) {
             struct mck_buffer *b = &l->buf[r][i];
             size_t esize = dtype_size((int)b->dtype);
-            uint8_t v[8];
+            uint8_t v[16];
 
             for (uint64_t p = 0; p < buffer_elements(b); p++) {
                 element(s, l->tensor_of[r][i], global_number(b, p), version, v);
@@ -162,7 +163,7 @@ static inline void check_layout(const struct state *s, const struct layout *l, u
         for (size_t i = 0; i < l->n[r]; i++) {
             const struct mck_buffer *b = &l->buf[r][i];
             size_t esize = dtype_size((int)b->dtype);
-            uint8_t v[8];
+            uint8_t v[16];
 
             for (uint64_t p = 0; p < buffer_elements(b); p++) {
                 element(s, l->tensor_of[r][i], global_number(b, p), version, v);
