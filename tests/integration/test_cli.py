@@ -101,7 +101,7 @@ def test_down_without_a_cluster_is_done(tmp_path):
 
 def command_names():
     lines = muster("help").stdout.split("\n\n")[2].splitlines()
-    return [" ".join(re.findall(r"\b[a-z]+\b", re.split(r" {2,}", line.strip())[0])) for line in lines
+    return [" ".join(re.findall(r"\b[a-z]+(?:-[a-z]+)*\b", re.split(r" {2,}", line.strip())[0])) for line in lines
             if line[:3].rstrip(" ") == line[:3]]  # not the rest of the words of the line before
 
 
