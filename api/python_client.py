@@ -174,7 +174,11 @@ def method(page, types, path, verb, item, operation):
         if "requestBody" in operation else None
     if body:
         kind = types.of(body, operation["operationId"][0].upper() + operation["operationId"][1:] + "Body")
-        arguments.append(f"body: {'Any' if kind.endswith('Spec') else kind}")
+        kind = "Any" if kind.endswith("Spec") else kind
+        if resolve(page, operation["requestBody"]).get("required"):
+            arguments.append(f"body: {kind}")
+        else:
+            keywords.append(f"body: Optional[{kind}] = None")
     keyed = any(p["name"] == "Idempotency-Key" for p in parameters)
     if keyed:
         keywords.append("key: Optional[str] = None")

@@ -11,9 +11,9 @@ int jobs_explain(struct cli *c);
 int jobs_act(struct cli *c);
 int arrays_retry(struct cli *c);
 int arrays_best(struct cli *c);
-int arrays_add(const struct cli *c, json_t *doc);        /* what --array says, into a spec */
-int arrays_name_tasks(const char *id, json_t *ids);      /* "j17.3-9" as each of its tasks, another id as it is */
-void arrays_id(const json_t *job, char ret[320]);        /* "j17", "j17[5-99]" of an array, "j17.3" of a task */
+int arrays_add(const struct cli *c, json_t *doc);   /* what --array says, into a spec */
+int arrays_name_tasks(const char *id, json_t *ids); /* "j17.3-9" as each of its tasks, another id as it is */
+void arrays_id(const json_t *job, char ret[320]);   /* "j17", "j17[5-99]" of an array, "j17.3" of a task */
 void arrays_progress(const json_t *job, char *ret, size_t size);
 int jobs_resume(struct cli *c);
 int diagnose_main(struct cli *c);

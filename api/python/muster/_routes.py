@@ -62,7 +62,7 @@ class Routes:
         """POST /v1/jobs/{id}/suspend: Write a checkpoint and give the devices back."""
         return cast('Job', self._transport.call('POST', f"/v1/jobs/{quote(id)}/suspend"))
 
-    def resume_job(self, id: str, body: ResumeJobBody) -> Job:
+    def resume_job(self, id: str, *, body: Optional[ResumeJobBody] = None) -> Job:
         """POST /v1/jobs/{id}/resume: Queue a suspended job again, or one that its time limit has ended, with more
         time."""
         return cast('Job', self._transport.call('POST', f"/v1/jobs/{quote(id)}/resume", body=body))
@@ -300,7 +300,7 @@ class AsyncRoutes:
         """POST /v1/jobs/{id}/suspend: Write a checkpoint and give the devices back."""
         return cast('Job', await self._call('POST', f"/v1/jobs/{quote(id)}/suspend"))
 
-    async def resume_job(self, id: str, body: ResumeJobBody) -> Job:
+    async def resume_job(self, id: str, *, body: Optional[ResumeJobBody] = None) -> Job:
         """POST /v1/jobs/{id}/resume: Queue a suspended job again, or one that its time limit has ended, with more
         time."""
         return cast('Job', await self._call('POST', f"/v1/jobs/{quote(id)}/resume", body=body))
