@@ -192,7 +192,7 @@ static inline struct mck_buffer *add_buffer(const struct state *s, struct layout
 
 static inline void give_memory(struct mck_buffer *b)
 {
-    b->data = malloc(buffer_elements(b) * 8 + 8);
+    b->data = malloc(buffer_elements(b) * 16 + 8);
     assert_non_null(b->data);
 }
 
