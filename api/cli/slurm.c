@@ -401,7 +401,7 @@ static const struct directive *find(const char *name, size_t len, char letter)
 {
     for (size_t i = 0; i < sizeof(directives) / sizeof(directives[0]); i++)
         if (letter ? directives[i].letter == letter
-                   : strlen(directives[i].name) == len && memcmp(directives[i].name, name, len) == 0)
+                   : name && strlen(directives[i].name) == len && memcmp(directives[i].name, name, len) == 0)
             return &directives[i];
     return NULL;
 }
