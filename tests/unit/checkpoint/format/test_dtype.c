@@ -70,7 +70,7 @@ static void what_a_half_cannot_hold_becomes_infinite_or_zero(void **state)
 
 static void names_and_sizes_belong_together(void **state)
 {
-    static const size_t size[MCK_DTYPES] = {4, 2, 2, 8, 8, 4, 1};
+    static const size_t size[MCK_DTYPES] = {4, 2, 2, 8, 8, 4, 1, 1, 2, 1, 1, 1, 2, 4, 8, 8, 16};
 
     (void)state;
     for (int i = 0; i < MCK_DTYPES; i++) {
