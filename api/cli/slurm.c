@@ -200,9 +200,11 @@ static int take_time(struct reading *r, const char *value)
 static int take_signal(struct reading *r, const char *value)
 {
     static const char *const names[] = {[1] = "HUP", [2] = "INT", [10] = "USR1", [12] = "USR2", [15] = "TERM"};
+    static const char *const warnings[] = {"USR1", "USR2", "HUP", "INT"};
     char word[32];
     const char *at = strchr(value, ':') ? strchr(value, ':') + 1 : value, *when = strchr(at, '@');
     long s = 60, n = 0;
+    bool known = false;
     json_t *limits;
 
     (void)snprintf(word, sizeof(word), "%.*s", (int)(when ? when - at : (long)strlen(at)), at);
@@ -213,6 +215,12 @@ static int take_signal(struct reading *r, const char *value)
                        n < (long)(sizeof(names) / sizeof(names[0])) && names[n] ? names[n] : "");
     if (!*word)
         return -EINVAL;
+    for (size_t i = 0; !known && i < 4; i++)
+        known = strcmp(word + (strncmp(word, "SIG", 3) == 0 ? 3 : 0), warnings[i]) == 0;
+    if (!known) {
+        slurm_note(r->notes, r->line, "--signal", "Muster warns by SIGUSR1, SIGUSR2, SIGHUP or SIGINT");
+        return 0;
+    }
     limits = member(r->spec, "limits");
     (void)json_object_set_new(limits, "warn_s", json_integer(s));
     return json_object_set_new(limits, "warn_signal",

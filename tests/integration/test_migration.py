@@ -27,6 +27,22 @@ def test_a_batch_script_of_slurm_runs_on_each_device(cluster, tmp_path):
         "rank 0 of 2 has 249500\n", "rank 1 of 2 has 250000\n"]
 
 
+def test_an_array_with_a_time_limit_and_a_warning_of_slurm_is_one_here(cluster, tmp_path):
+    path = tmp_path / "tasks.sbatch"
+    path.write_text("#!/bin/sh\n#SBATCH -a 2-6:2%1 -t 5 --signal=USR1@30\necho task $SLURM_ARRAY_TASK_ID\n",
+                    encoding="utf-8")
+    read = cluster.muster("import-slurm", str(path), check=True)
+    assert read.stderr == ""
+    (tmp_path / "job.yaml").write_text(read.stdout, encoding="utf-8")
+    cluster.muster("submit", str(tmp_path / "job.yaml"), check=True)
+    array = next(j["id"] for j in cluster.list_jobs() if j.get("array", {}).get("count") == 3)
+    assert cluster.wait(array, ["succeeded", "failed"])["state"] == "succeeded"
+    tasks = cluster.api("GET", f"/v1/jobs?array={array}")["jobs"]
+    assert sorted(cluster.log_text(j["id"]) for j in tasks) == ["task 2\n", "task 4\n", "task 6\n"]
+    spec = cluster.job(array)["spec"]
+    assert spec["limits"]["time_s"] == 300 and spec["limits"]["warn_signal"] == "SIGUSR1", spec["limits"]
+
+
 def test_the_spec_of_a_script_is_yaml_of_the_same_text(tmp_path):
     """Whatever the script's lines hold: leading blanks, colons, quotes, tabs, lines without anything."""
     body = "  indented: yes\n\n\t# tab\n'quoted' \"twice\" {a: b} - |\n---\n...\nüñí %s\n"

@@ -125,6 +125,7 @@ static void directives_become_fields_and_the_others_are_named(void **state)
          "[]"},
         {"#!/bin/sh\n#SBATCH --signal=12 -t UNLIMITED\n",
          "{'devices': {'min': 1, 'max': 1}, 'limits': {'warn_s': 60, 'warn_signal': 'SIGUSR2'}}", "[]"},
+        {"#!/bin/sh\n#SBATCH --signal=TERM@90\n", "{'devices': {'min': 1, 'max': 1}}", "[2]"},
         {"#!/bin/sh\n#SBATCH --array=0-99:2%8\n",
          "{'devices': {'min': 1, 'max': 1}, 'array': {'index': '0-99:2', 'max_running': 8}}", "[]"},
         {"#!/bin/sh\n#SBATCH -x n[1-2] --no-requeue\n",
