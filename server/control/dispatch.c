@@ -69,13 +69,24 @@ static void assign(struct core *c, struct entry *e, struct job_place *p, size_t 
         log_warn("job j%llu: %s", (unsigned long long)e->job.id, err.text);
 }
 
-/* Add to the n devices at p free slots of the target, those set aside or the others. Returns how many there are. */
-static int32_t pick_of(const struct core *c, const struct target *t, bool spare, struct job_place *p, int32_t n)
+static bool is_picked(const struct job_place *p, size_t n, const char *node, int slot)
 {
-    for (size_t k = 0; k < t->node->n_slots && n < t->n; k++) {
+    for (size_t i = 0; i < n; i++)
+        if (p[i].slot == slot && strcmp(p[i].node, node) == 0)
+            return true;
+    return false;
+}
+
+/* Add to the n devices at p up to most free slots of the target, those set aside or the others. Returns how many there
+ * are then. */
+static size_t pick_of(const struct core *c, const struct target *t, bool spare, struct job_place *p, size_t n,
+                      size_t most)
+{
+    for (size_t k = 0; k < t->node->n_slots && n < most; k++) {
         const struct slot *s = &t->node->slots[k];
 
-        if (s->class_ != t->class_ || s->slow.slow != t->slow || s->spare != spare || s->job != 0 || !slots_usable(s))
+        if (s->class_ != t->class_ || s->slow.slow != t->slow || s->spare != spare || s->job != 0 || !slots_usable(s) ||
+            is_picked(p, n, t->node->name, s->slot))
             continue;
         memcpy(p[n].node, t->node->name, sizeof(p[n].node));
         memcpy(p[n].address, t->node->address, sizeof(p[n].address));
@@ -85,12 +96,15 @@ static int32_t pick_of(const struct core *c, const struct target *t, bool spare,
     return n;
 }
 
-/* Take up to n free slots of a class of the node. Returns how many there are. */
-static int32_t pick(const struct core *c, const struct target *t, struct job_place *p)
+/* Add to the n devices at p the free slots of the target, of which another target may have some already. Returns how
+ * many there are then. */
+static size_t pick(const struct core *c, const struct target *t, struct job_place *p, size_t n)
 {
-    int32_t n = t->spare ? pick_of(c, t, true, p, 0) : 0;
+    size_t most = n + (size_t)t->n;
 
-    return pick_of(c, t, false, p, n); /* one that was set aside may have become an ordinary one meanwhile */
+    if (t->spare)
+        n = pick_of(c, t, true, p, n, most);
+    return pick_of(c, t, false, p, n, most); /* one that was set aside may have become an ordinary one meanwhile */
 }
 
 /* Whether the job's project may have n more devices now. The plan counts on those that it takes from other jobs of the
@@ -126,7 +140,7 @@ static void try_start(struct core *c, struct entry *e)
     for (int other = 0; other < 2; other++) /* classes side by side: each pipeline stage is of one */
         for (size_t i = 0; i < e->n_target; i++)
             if ((e->target[i].class_ != e->target[0].class_) == other)
-                n += (size_t)pick(c, &e->target[i], p + n);
+                n = pick(c, &e->target[i], p, n);
     if (e->job.array && e->array && e->array->live >= e->array->max_running)
         e->wait.code = EXPLAIN_ARRAY;
     else if (n == want && project_may_have(c, &e->job, n))

@@ -460,7 +460,8 @@ def test_a_kept_round_gives_the_servers_answer_and_says_what_would_change_it(tmp
         second = cluster.submit(specs.command("true", devices=2))["id"]
         wait_for("its reason", lambda: cluster.job(second)["reason"]["code"] == "insufficient-devices")
         told = cluster.api("GET", f"/v1/jobs/{second}/explain")["causes"][0]
-        assert told["behind"] == [first] and told["classes"] == [{"class": "cpu", "total": 2, "free": 0, "drained": 0}]
+        assert told["behind"] == [first] and told["classes"] == [{"class": "cpu", "total": 2, "free": 0, "drained": 0,
+                                                                  "spare": 0}]
         said = cluster.muster("explain", second, "--save", "round", check=True).stdout
         assert f"behind: {first}" in said and "cpu: 2 devices, 0 free" in said
 
