@@ -174,7 +174,7 @@ static const struct command commands[] = {
       {"steps", 0, "N", "instead: how the documents of the first N steps go together, a line of JSON each",
        INT(1, 100000)}}},
     {"import-slurm", "FILE", 1, 1, "turn a batch script of Slurm into a spec, naming what has no counterpart",
-     "muster import-slurm train.sbatch > job.yaml", import_slurm, true, {{0}}},
+     "muster import-slurm train.sbatch > slurm.yaml", import_slurm, true, {{0}}},
     {"run", "FILE", 1, 1, "train without a server", "muster run job.yaml --devices 4 --dir /tmp/run", local_run, false,
      {{"devices", 'n', "N", "processes (default: the spec's devices.min)", INT(1, 256)},
       {"dir", 'd', "DIR", "where metrics, logs and checkpoints go", TEXT},

@@ -91,6 +91,14 @@ class Place:
     def live(self):
         return self.submit(specs.train(self.corpus, steps=10**6, every_steps=10**6))
 
+    def array(self, ends):
+        """Ten tasks that tell a loss, of which each second one fails; or that go on."""
+        end = "exit $((MUSTER_ARRAY_INDEX % 2))" if ends else "exec sleep 100000"
+        tell = """echo '{"v":1,"step":1,"loss":2.5}' >> $MUSTER_RUN_DIR/metrics.jsonl"""
+        array = self.submit({**specs.command(f"{tell}; {end}"), "array": {"count": 10}})
+        self.cluster.wait(array, "failed" if ends else "running")
+        return array
+
     def checkpoint(self, *names):
         """Copies of the checkpoint of step 200."""
         for name in names:
@@ -106,12 +114,17 @@ class Place:
     def prepare(self, line):
         """What the line speaks of is made; the line with the names that it has here."""
         job, other, cluster = self.job, self.other, self.cluster
-        if any(f"muster {verb} " in line for verb in LIVE):
+        if re.search(r"j\d+\.\d|muster (best|retry)|--tasks", line):
+            job = self.array(ends="cancel" not in line)
+        elif "--time +" in line:
+            job = self.submit({**specs.command("exec sleep 100000"), "limits": {"time_s": 1}})
+            cluster.wait(job, "failed")
+        elif any(f"muster {verb} " in line for verb in LIVE):
             job = self.live()
             other = self.live() if "j18" in line else None
             for each in filter(None, (job, other)):
                 cluster.wait(each, "running")
-        if "muster resume" in line:
+        if "muster resume" in line and "--time" not in line:
             cluster.action(job, "suspend")
             cluster.wait(job, "suspended")
         if " n3" in line:
