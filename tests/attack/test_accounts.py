@@ -21,6 +21,7 @@ def test_a_job_gets_no_variable_of_the_agent_but_those_that_are_listed(tmp_path)
     with Cluster(str(tmp_path), slots=1, env=agent, agent_args=["--pass-env", f"{MARK},UCX_*"]) as cluster:
         spec = specs.command("env")
         spec["command"]["env"] = {"GREETING": "hello"}
+        spec["limits"] = {"time_s": 3600}  # without it there is no MUSTER_ENDS_AT
         job = cluster.submit(spec)["id"]
         cluster.wait(job, "succeeded")
         got = variables(cluster, job)
