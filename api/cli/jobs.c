@@ -398,7 +398,9 @@ static int act_on_all(struct cli *c, const char *action, const char *said, const
 
     for (int k = 0; k < c->n && first == 0; k++)
         first = arrays_name_tasks(c->arg[k], ids);
-    json_array_foreach (first ? NULL : ids, i, id) {
+    if (first)
+        json_array_clear(ids);
+    json_array_foreach (ids, i, id) {
         json_t *job = NULL;
         int r = act(c, json_string_value(id), action, said, body, &job);
 
