@@ -30,6 +30,7 @@ def missing():
 
 class AccountsCluster(Cluster):
     """`start` is called with this object before the agent is started, such as to make tokens."""
+    opened = 0  # how many there are, whose helpers share their control groups
 
     def __init__(self, **more):
         # Not a folder of pytest, where only root gets in, nor in /tmp, of which ranks have their own.
@@ -40,6 +41,7 @@ class AccountsCluster(Cluster):
         os.mkdir(self.programs)
         for name in os.listdir(BIN):
             shutil.copy(os.path.join(BIN, name), self.programs)
+        AccountsCluster.opened += 1
         super().__init__(os.path.join(self.top, "cluster"), **more)
         self.hand(self.folder, "muster", 0o755)
         self.hand(self.jobs_dir, "muster", 0o2771, "muster")
@@ -95,6 +97,7 @@ class AccountsCluster(Cluster):
         for left in glob.glob(f"/dev/shm/muster-{USERS['muster-agent']}-*"):
             shutil.rmtree(left, ignore_errors=True)  # of runs that nobody came to forget
         shutil.rmtree(self.top, ignore_errors=True)
-        for group in glob.glob("/sys/fs/cgroup/**/muster-jobs", recursive=True):
+        AccountsCluster.opened -= 1
+        for group in glob.glob("/sys/fs/cgroup/**/muster-jobs", recursive=True) if AccountsCluster.opened == 0 else ():
             with contextlib.suppress(OSError):  # another agent's ranks are there
                 os.rmdir(group)
