@@ -383,6 +383,7 @@ static int start_core(const struct settings *o, struct server *s, struct merr *e
                            .accept_loss = o->accept_loss,
                            .clock = clock_real(),
                            .chance = chance_real(),
+                           .ports_from = (uint32_t)getpid(),
                            .fatal = fatal};
 
     r = watermark_start(s->watermark, err);

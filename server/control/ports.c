@@ -7,7 +7,7 @@
 
 int ports_choose(const struct core *c, const struct job *j)
 {
-    uint64_t from = j->id * 31 + j->generation;
+    uint64_t from = c->cfg.ports_from + j->id * 31 + j->generation;
     size_t best = from % STATE_PORTS;
 
     for (size_t i = 0; i < LOOKS && c->dispatch.ports[best] > 0; i++) {

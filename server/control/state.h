@@ -64,8 +64,9 @@ struct core_cfg {
     struct sched_config sched;     /* policy and times */
     struct slow_rules slow;
     struct spares spares;
-    struct spool spool;                        /* borrowed: what jobs print and measure */
-    struct auth *auth;                         /* borrowed */
+    uint32_t ports_from; /* where the search for a run's port begins: servers of one machine begin apart */
+    struct spool spool;  /* borrowed: what jobs print and measure */
+    struct auth *auth;   /* borrowed */
     const struct sealing_key *secret_key;      /* borrowed; NULL: there are no secrets */
     const struct node_ca *node_ca;             /* borrowed; NULL: agents show no certificates */
     const char *run_key;                       /* borrowed: for proofs of runs (agent_rights.h) */
