@@ -3,10 +3,10 @@
 
 usage: run.py [--build DIR] [--jobs N] [--keep FILE] SUITE PROGRAM...
 
-A PROGRAM is a cmocka test (run with TAP output, its cases counted), or a path under tests/ given to
-pytest. As many run at once as there are cores; of pytest's twice as many, as these mostly wait for clusters. Each gets
-a deadline; a program that crashes or stalls counts as one failed test with its output shown. `run.py sum FILE...` adds
-up the results of earlier runs that were kept with --keep FILE.
+A PROGRAM is a cmocka test (run with TAP output, its cases counted), or a path under tests/ given to pytest. As many run
+at once as there are cores; of pytest's twice as many, as these mostly wait for clusters. Those that judge speed come
+alone, after the others. Each gets a deadline; a program that crashes or stalls counts as one failed test with its
+output shown. `run.py sum FILE...` adds up the results of earlier runs that were kept with --keep FILE.
 """
 import argparse
 import concurrent.futures
@@ -22,6 +22,7 @@ import xml.etree.ElementTree as ET
 UNIT_SECONDS = int(os.environ.get("MUSTER_TEST_SECONDS", "300"))
 PYTEST_SECONDS = int(os.environ.get("MUSTER_PYTEST_SECONDS", "1500"))
 # The programs that take longest: they begin first, so that none is left alone at the end.
+ALONE = ("test_slow.py",)
 LONGEST = ("test_elastic.py test_dashboard.py test_gpu_kernels.py test_sim.py test_moving.py test_states.py "
            "test_source_nodes.py test_kill.py test_cli_live.py test_hangs.py test_layouts.py test_readers.py "
            "test_storm.py test_standby.py test_checkpoint_crash.py test_docs_run.py "
@@ -125,9 +126,11 @@ def main():
     total = [0, 0, 0]
     programs = sorted(args.program, key=lambda p: (LONGEST + [name := os.path.basename(p)]).index(name))
     jobs = args.jobs or min(os.cpu_count(), 8) * (2 if programs[0].endswith(".py") else 1)
-    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        for counts in pool.map(lambda program: run_program(args.suite, program, log_dir), programs):
-            total = [a + b for a, b in zip(total, counts)]
+    alone = [p for p in programs if os.path.basename(p) in ALONE]
+    for at_once, of in (jobs, [p for p in programs if p not in alone]), (1, alone):
+        with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+            for counts in pool.map(lambda program: run_program(args.suite, program, log_dir), of):
+                total = [a + b for a, b in zip(total, counts)]
     if args.keep:
         os.makedirs(os.path.dirname(args.keep) or ".", exist_ok=True)
         with open(args.keep, "w") as f:

@@ -116,6 +116,15 @@ def cluster(tmp_path_factory):
         yield c
 
 
+@pytest.fixture(autouse=True)
+def tidy(cluster):
+    """A test that fails leaves no run behind, for which the next ones would wait."""
+    yield
+    cluster.slow.set(-1, 0)
+    for job in cluster.list_jobs():
+        cluster.request("POST", f"/v1/jobs/{job['id']}/cancel")
+
+
 def spec_of(cluster, **extra):
     spec = specs.train(cluster.corpus, steps=100000, every_steps=0, **extra)
     spec["train"]["model"] = dict(MODEL)
