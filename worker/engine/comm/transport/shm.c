@@ -329,8 +329,8 @@ static int find_mates(struct shm *s, const struct transport_cfg *cfg, bool mates
 
     for (int i = 0; i < meet->size; i++)
         n += i == meet->rank || (mates && shm_reaches(cfg, meet->rank, i));
-    s->mate = calloc((size_t)n, sizeof(*s->mate));
-    s->of = calloc((size_t)meet->size, sizeof(*s->of));
+    s->mate = calloc((unsigned)n, sizeof(*s->mate));
+    s->of = calloc((unsigned)meet->size, sizeof(*s->of));
     if (!s->mate || !s->of)
         return merr_set(err, -ENOMEM, "no memory for %d node-mates", n);
     for (int i = 0; i < meet->size; i++) {
