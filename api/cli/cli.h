@@ -27,6 +27,8 @@ struct command {
     int (*run)(struct cli *c);
     bool prints; /* data, so it takes -o json */
     struct option_row options[CLI_OPTIONS_MAX];
+    bool acts;         /* changes the jobs that it names */
+    const char *group; /* heading in help over it and those after it; NULL: that before */
 };
 
 struct command_table {
@@ -43,6 +45,7 @@ struct cli {
     const char *server, *token, *state; /* of the options all commands have */
     bool json;
     struct client *client; /* once cli_connect gave it */
+    json_t *ids;           /* of jobs that arguments named otherwise (names.h); NULL: none did */
 };
 
 extern const struct command_table cli_commands;

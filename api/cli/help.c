@@ -6,6 +6,7 @@
 
 #include "api/cli/print.h"
 #include "api/cli/help.h"
+#include "api/cli/names.h"
 #include "api/protocol/reference.h"
 #include "api/spec.h"
 #include "base/version.h"
@@ -67,6 +68,8 @@ void help_print(const struct command_table *all, const struct command *cmd)
     for (size_t i = 0; i < all->n; i++) {
         char text[64];
 
+        if (all->v[i].group)
+            (void)printf("%s%s:\n", i ? "\n" : "", all->v[i].group);
         (void)snprintf(text, sizeof(text), "%s %s", all->v[i].name, all->v[i].args);
         options_print_pair(stdout, text, 30, all->v[i].help);
     }
@@ -109,7 +112,9 @@ static void print_markdown(const struct command_table *all)
                 "Printed by `make docs/cli.md` from the table in `api/cli/table.c`, as `muster help` and the man page "
                 "are.\n\nExit status: 0 done; 1 failed; 2 wrong usage; 3 not found; 4 refused; 5 server out of reach. "
                 "`submit --watch` and\n`watch` end with the job's own outcome. `NO_COLOR` is honoured; progress moves "
-                "only on a terminal.\n\nOptions of all commands:\n\n",
+                "only on a terminal. Where a command\nwants JOB, the job's name does as well: of several jobs of one "
+                "name the newest is shown, and none is changed.\n\nOptions of all commands, which may stand before the "
+                "command too:\n\n",
                 stdout);
     print_rows(cli_common, "- `--%s%s%s`: %s\n");
     for (size_t i = 0; i < all->n; i++) {
@@ -226,10 +231,24 @@ static void option_cases(const struct command_table *all, const char *before, co
         }
 }
 
+/* "NAME*) what" for the commands whose first argument a server knows; also: those to which files are offered too. */
+static void kind_cases(const struct command_table *all, const char *format, bool also)
+{
+    for (int two = 1; two >= 0; two--)
+        for (size_t i = 0; i < all->n; i++) {
+            const char *kind = names_kind(&all->v[i]);
+
+            if (kind && (strchr(all->v[i].name, ' ') != NULL) == two &&
+                (strstr(all->v[i].args, "|DIR") != NULL) == also)
+                (void)printf(format, all->v[i].name, two ? "'" : " '*", kind);
+        }
+}
+
 static void print_bash(const struct command_table *all)
 {
-    (void)printf("# bash completion of muster\n_muster() {\n    local cur=${COMP_WORDS[COMP_CWORD]} words=\n"
-                 "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        words=\"");
+    (void)printf(
+        "# bash completion of muster\n_muster() {\n    local cur=${COMP_WORDS[COMP_CWORD]} words= what= files=yes\n"
+        "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        words=\"");
     first_words(all, "", " ");
     (void)printf("\"\n    elif [ \"${cur:0:1}\" = - ]; then\n"
                  "        case \"${COMP_WORDS[1]} ${COMP_WORDS[2]}\" in\n");
@@ -237,12 +256,20 @@ static void print_bash(const struct command_table *all)
     (void)printf("        esac\n    elif [ \"$COMP_CWORD\" -eq 2 ]; then\n        case \"${COMP_WORDS[1]}\" in\n");
     for (size_t i = 0; i < all->n; i++)
         (void)second_words(all, i, "        %.*s) words=\"", " ", "\" ;;\n");
-    (void)printf("        esac\n    fi\n    COMPREPLY=()\n"
-                 "    if [ -n \"$words\" ]; then\n"
-                 "        mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n    fi\n"
-                 "    if [ \"${#COMPREPLY[@]}\" -eq 0 ]; then\n"
-                 "        mapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n    fi\n}\n"
-                 "complete -o filenames -F _muster muster\n");
+    (void)printf("        esac\n    fi\n    if [ -z \"$words\" ]; then\n"
+                 "        case \"${COMP_WORDS[1]} ${COMP_WORDS[2]}\" in\n");
+    kind_cases(all, "        '%s%s) what=%s files= ;;\n", false);
+    kind_cases(all, "        '%s%s) what=%s ;;\n", true);
+    (void)printf(
+        "        esac\n"
+        "        if [ -n \"$what\" ]; then\n"
+        "            words=$(timeout 2 muster completion \"$what\" 2>/dev/null | cut -f1)\n        fi\n    fi\n"
+        "    COMPREPLY=()\n"
+        "    if [ -n \"$words\" ]; then\n"
+        "        mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n    fi\n"
+        "    if [ -n \"$files\" ] && [ \"${#COMPREPLY[@]}\" -eq 0 ]; then\n"
+        "        mapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n    fi\n}\n"
+        "complete -o filenames -F _muster muster\n");
 }
 
 static void print_zsh(const struct command_table *all)
@@ -261,7 +288,12 @@ static void print_zsh(const struct command_table *all)
     (void)printf("        esac\n        return\n    fi\n    if (( CURRENT == 3 )); then\n        case $words[2] in\n");
     for (size_t i = 0; i < all->n; i++)
         (void)second_words(all, i, "        %.*s) compadd ", " ", "; return;;\n");
-    (void)printf("        esac\n    fi\n    _files\n}\n"
+    (void)printf("        esac\n    fi\n    local what=\n    local -a found\n    case \"$words[2] $words[3]\" in\n");
+    kind_cases(all, "        '%s%s) what=%s;;\n", false);
+    kind_cases(all, "        '%s%s) what=%s; _files;;\n", true);
+    (void)printf("        *) _files;;\n    esac\n    if [[ -n $what ]]; then\n"
+                 "        found=(${(f)\"$(timeout 2 muster completion $what 2>/dev/null | tr '\\t' ':')\"})\n"
+                 "        _describe $what found\n    fi\n}\n"
                  "_muster \"$@\"\n");
 }
 
@@ -281,6 +313,10 @@ static void print_fish(const struct command_table *all)
                          c->options[k].name, c->options[k].value ? " -r" : "");
         if (group_alone(all, i))
             (void)second_words(all, i, "complete -c muster -n __fish_use_subcommand -a %.*s -d '", " ", "'\n");
+        if (names_kind(c))
+            (void)printf("complete -c muster -n '__fish_seen_subcommand_from %s' %s-a "
+                         "'(timeout 2 muster completion %s 2>/dev/null)'\n",
+                         space ? space + 1 : c->name, strstr(c->args, "|DIR") ? "" : "-f ", names_kind(c));
     }
 }
 
@@ -293,7 +329,10 @@ int help_completion(struct cli *c)
         print_zsh(all);
     else if (strcmp(c->arg[0], "fish") == 0)
         print_fish(all);
-    else
-        return cli_fail(CLI_USAGE, "completion for '%s' is not known; want bash, zsh or fish", c->arg[0]);
+    else {
+        int r = names_offer(c, c->arg[0]);
+
+        return r >= 0 ? r : cli_fail(CLI_USAGE, "completion for '%s' is not known; want bash, zsh or fish", c->arg[0]);
+    }
     return CLI_DONE;
 }

@@ -5,8 +5,12 @@
 
 #include "api/cli/cli.h"
 #include "api/cli/help.h"
+#include "api/cli/names.h"
+#include "base/try.h"
 #include "base/version.h"
 #include "base/word.h"
+
+#define COMMANDS_MAX 256
 
 /* The command of argv[0] (and argv[1]); *ret_words is how many words name it. */
 static const struct command *find_command(int argc, char **argv, int *ret_words)
@@ -27,12 +31,12 @@ static const struct command *find_command(int argc, char **argv, int *ret_words)
 
 static int unknown_command(int argc, char **argv)
 {
-    const char *known[64], *near;
+    const char *known[COMMANDS_MAX], *near;
     char word[128];
     size_t n = 0;
     bool group = false;
 
-    for (size_t i = 0; i < cli_commands.n && n < 64; i++) {
+    for (size_t i = 0; i < cli_commands.n && n < COMMANDS_MAX; i++) {
         known[n++] = cli_commands.v[i].name;
         group = group || (strncmp(cli_commands.v[i].name, argv[0], strlen(argv[0])) == 0 &&
                           cli_commands.v[i].name[strlen(argv[0])] == ' ');
@@ -68,6 +72,30 @@ static int read_options(struct cli *c, int argc, char **argv)
     return 0;
 }
 
+/* Options before the command are of all commands: put them behind its words, before its own. argv without the
+ * program's name. Returns 0 or an exit status. */
+static int move_options(int argc, char **argv)
+{
+    struct options o = {
+        .name = "muster", .args = "COMMAND", .max = OPTIONS_ARGS_MAX, .passes = true, .rows = cli_common};
+    struct options_given given;
+    char *moved[OPTIONS_ROWS_MAX];
+    struct merr err;
+    struct cli seen;
+    int words = 1, before, r = options_read(&o, argc, argv, &seen, &given, &err);
+
+    if (r != 0 || !given.rest)
+        return r < 0 ? cli_fail(CLI_USAGE, "%s", err.text) : 0;
+    before = (int)(given.rest - argv);
+    if (before == 0 || before > OPTIONS_ROWS_MAX || before == argc)
+        return 0;
+    (void)find_command(argc - before, argv + before, &words); /* one that is unknown is so by its first word */
+    memcpy(moved, argv, (size_t)before * sizeof(*argv));
+    memmove(argv, argv + before, (size_t)words * sizeof(*argv));
+    memcpy(argv + words, moved, (size_t)before * sizeof(*argv));
+    return 0;
+}
+
 static int run(int argc, char **argv)
 {
     struct cli c = {.all = &cli_commands};
@@ -77,7 +105,7 @@ static int run(int argc, char **argv)
         help_print(&cli_commands, NULL);
         return CLI_USAGE;
     }
-    if (strcmp(argv[1], "--version") == 0) {
+    if (strcmp(argv[1], "--version") == 0 || (argc == 2 && strcmp(argv[1], "version") == 0)) {
         (void)printf("muster %s\n", MUSTER_VERSION);
         return CLI_DONE;
     }
@@ -85,6 +113,8 @@ static int run(int argc, char **argv)
         help_print(&cli_commands, NULL);
         return CLI_DONE;
     }
+    if (argv[1][0] == '-')
+        TRY(move_options(argc - 1, argv + 1));
     c.cmd = find_command(argc - 1, argv + 1, &words);
     if (!c.cmd && (argc == 2 || strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0) &&
         help_group(&cli_commands, argv[1]) == 0)
@@ -94,8 +124,10 @@ static int run(int argc, char **argv)
     r = read_options(&c, argc - 1 - words, argv + 1 + words);
     if (r != 0)
         return r < 0 ? CLI_DONE : r;
-    r = c.cmd->run(&c);
+    r = names_resolve(&c);
+    r = r ? r : c.cmd->run(&c);
     client_free(c.client);
+    json_decref(c.ids);
     if (r != 0)
         return r < 0 ? CLI_DONE : r;
     return fflush(stdout) == 0 ? CLI_DONE : CLI_FAILED;

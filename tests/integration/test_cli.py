@@ -52,6 +52,10 @@ def muster(*args, cwd=None, **env):
     (["scale", "j1", "--min", "4", "--max", "2"], 2, "more than --max 2"),
     (["simulate"], 2, "want --trace FILE"),
     (["completion", "tcsh"], 2, "bash, zsh or fish"),
+    (["--tokn", "x", "list"], 2, "did you mean '--token'?"),
+    (["-o", "json", "lost"], 2, "unknown command 'lost'; did you mean 'list'?"),
+    (["-o", "json", "submit", "--name"], 2, "--name"),
+    (["--server", "http://127.0.0.1:1", "--token", "x", "-o", "json", "list"], 5, "is it running?"),
     (["help", "nothing"], 2, "no command 'nothing'"),
     (["list", "--server", "http://127.0.0.1:1", "--token", "x"], 5, "is it running?"),
     (["list", "--server", "ftp://127.0.0.1", "--token", "x"], 5, "want http://HOST:PORT or https://HOST:PORT"),
@@ -100,7 +104,7 @@ def test_down_without_a_cluster_is_done(tmp_path):
 
 
 def command_names():
-    lines = muster("help").stdout.split("\n\n")[2].splitlines()
+    lines = [line for group in muster("help").stdout.split("\n\n")[2:-1] for line in group.splitlines()[1:]]
     return [" ".join(re.findall(r"\b[a-z]+(?:-[a-z]+)*\b", re.split(r" {2,}", line.strip())[0])) for line in lines
             if line[:3].rstrip(" ") == line[:3]]  # not the rest of the words of the line before
 
@@ -151,6 +155,14 @@ def test_the_references_in_docs_are_what_the_tables_say():
     assert tables["Spec"].pop("$schema") and {"Spec", "AgentReport", "AgentAssignmentSet"} <= described.keys()
     printed = {name: schema for name, schema in described.items() if name in tables}
     assert printed == {name: tables[name] for name in printed}, "run 'make openapi'"
+
+
+def test_help_comes_in_groups_of_which_each_command_is_in_one():
+    text = muster("help").stdout
+    assert muster("version").stdout == muster("--version").stdout
+    heads = re.findall(r"^([A-Z][a-z ]+):$", text, re.M)
+    assert heads[:4] == ["Jobs", "Watch", "Change", "Cluster"] and "Checkpoints" in heads
+    assert text.index("Watch:") < text.index("\n  top ") < text.index("Change:") < text.index("\n  cancel ")
 
 
 def test_completion_is_good_shell_and_knows_the_commands():

@@ -125,6 +125,35 @@ def test_name_project_and_priority_go_before_the_spec(cluster):
     assert [j["id"] for j in found] == [job["id"]]
 
 
+def test_a_job_is_found_by_its_name(cluster):
+    write(cluster, "called.json", specs.command("echo found"))
+    jobs = [said(cluster, "submit", "called.json", "--name", name, "-o", "json")["id"]
+            for name in ("by-name", "by-name", "by-name-too")]
+    for job in jobs:
+        cluster.wait(job, "succeeded")
+    assert run(cluster, "logs", "by-name-too").stdout == "found\n"
+    several = run(cluster, "-o", "json", "show", "by-name")
+    assert json.loads(several.stdout)["id"] == jobs[1] and f"{jobs[1]}, the newest of 2 jobs" in several.stderr
+    refused = run(cluster, "cancel", "by-name", status=2).stderr
+    assert "2 jobs are called 'by-name'" in refused and jobs[1] in refused
+    assert "no job is called 'by-nam'" in run(cluster, "show", "by-nam", status=3).stderr
+    words = [line.split("\t") for line in run(cluster, "completion", "jobs").stdout.splitlines()]
+    assert [jobs[2], "by-name-too, succeeded"] in words and words[0][0] == jobs[2]
+    assert run(cluster, "completion", "nodes").stdout.split("\t")[0] == "n1"
+
+
+def test_the_shell_completes_what_the_server_knows(cluster):
+    """In bash itself: jobs for show, nodes and no files for drain, files again where the server is away."""
+    probe = 'source <(muster completion bash)\ntouch n-file\n' \
+            'for line in "show j" "drain n" "checkpoint list n-f"; do\n' \
+            '  COMP_WORDS=(muster $line); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _muster\n' \
+            '  echo "${COMPREPLY[*]}"; done\n'
+    env = dict(cluster.env, MUSTER_SERVER=cluster.url, MUSTER_TOKEN=cluster.token(), PATH=f"{BIN}:/usr/bin:/bin")
+    out = subprocess.run(["bash"], input=probe, capture_output=True, text=True, env=env, cwd=cluster.folder,
+                         timeout=PATIENCE_S, check=True).stdout.splitlines()
+    assert re.fullmatch(r"j\d+( j\d+)*", out[0]) and out[1:] == ["n1", "n-file"]
+
+
 def test_watch_ends_with_the_outcome_of_a_training_job(cluster, trained):
     assert trained
     out = run(cluster, "submit", "train.yaml", "--watch", "--set", "train.steps=40")
