@@ -108,3 +108,9 @@ bench-attackers: all
 .PHONY: bench-torch-checkpoint
 bench-torch-checkpoint: all  ## muster.torch.Checkpointer beside torch.save (BENCH_FLAGS=--adopt, --quick)
 	@MUSTER_LIB=$(abspath $(PROGRAM_LIB)) $(PYTHON) tests/bench/torch_checkpoint.py --dir $(abspath $(BUILD)) $(BENCH_FLAGS)
+
+# Gradients of PyTorch programs as blocks of a codec, over a slow link; needs root.
+.PHONY: bench-ddp-codec
+bench-ddp-codec: all  ## muster.torch.ddp_codec_hook beside plain DDP (root; BENCH_FLAGS=--quick, --only speed)
+	@examples/corpus.sh build/quickstart/fortunes.txt
+	@MUSTER_LIB=$(abspath $(PROGRAM_LIB)) $(PYTHON) tests/bench/ddp_codec.py --corpus build/quickstart/fortunes.txt $(BENCH_FLAGS)

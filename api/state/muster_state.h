@@ -1,9 +1,10 @@
-/* muster_state.h - checkpoints and plans for other people's programs: libmuster-state.so.1
+/* muster_state.h - checkpoints, plans and codecs for other people's programs: libmuster-state.so.1
  *
- * What muster.torch stands on: the writer and reader of docs/checkpoints.md, the planner of docs/sequence.md, and the
- * order of samples. Of others' libraries it needs libc, jansson and xxhash, as Muster's own programs do; the rest is
- * linked into it, and only the names below are seen: load it with RTLD_LOCAL where other versions may be about. Handles
- * are opaque, structs begin with their size (fields are only ever appended), documents are JSON text in UTF-8.
+ * What muster.torch stands on: the writer and reader of docs/checkpoints.md, the planner of docs/sequence.md, the order
+ * of samples, and the codecs of docs/compression.md. Of others' libraries it needs libc, jansson and xxhash, as
+ * Muster's own programs do; the rest is linked into it, and only the names below are seen: load it with RTLD_LOCAL
+ * where other versions may be about. Handles are opaque, structs begin with their size (fields are only ever appended),
+ * documents are JSON text in UTF-8.
  *
  * Calls return 0 or a negative errno, with words in mstate_last_error(). A handle is for one thread at a time; the work
  * happens on the library's own threads, none of which runs before mstate_writer_new. Symbols have the version
@@ -164,6 +165,56 @@ struct mseq_options {
  * -EINVAL, -E2BIG: a sequence is longer than fits. */
 int mseq_plan(const struct mseq_options *options, const int64_t *tokens, size_t n, char **ret);
 void mseq_free(char *plan);
+
+/* --- codecs ------------------------------------------------------------------------------------------------------- */
+
+/* One of docs/compression.md. It lives for ever, keeps nothing, and any thread may use it. */
+typedef struct mcodec mcodec;
+
+enum mcodec_types { MCODEC_F32, MCODEC_BF16 }; /* of values */
+
+#define MCODEC_NONFINITE 1u /* flag: some value was not finite, or too large, and was coded as 0 */
+
+/* The place of a run of values: chance in rounding depends on it alone. NULL: all 0. */
+struct mcodec_site {
+    uint32_t size; /* sizeof(struct mcodec_site) */
+    uint32_t tensor, step, micro;
+    uint64_t seed;
+    uint64_t offset; /* of the run's first value in its tensor; a multiple of mcodec_group */
+};
+
+/* What is summed: n blocks of len bytes each, in their order. Where own is not NULL, one of them is NULL, and own's
+ * values count there, uncoded. */
+struct mcodec_parts {
+    uint32_t size;    /* sizeof(struct mcodec_parts) */
+    int32_t own_type; /* enum mcodec_types */
+    const void *const *blocks;
+    size_t n, len;
+    const void *own;
+};
+
+/* The codec of a name, as "r6". -EINVAL, -ENOTSUP: there is none. */
+int mcodec_find(const char *name, const mcodec **ret);
+
+/* Values that share a scale: cut runs at multiples of it. */
+size_t mcodec_group(const mcodec *codec);
+
+/* Bytes of the block of n values; 0: so many are not coded. */
+size_t mcodec_size(const mcodec *codec, size_t n);
+
+/* Code n values into mcodec_size bytes. flags (NULL is fine, here and below) is ORed with the flags. */
+int mcodec_encode(const mcodec *codec, const struct mcodec_site *site, int32_t type, const void *values, size_t n,
+                  void *block, uint32_t *flags);
+
+/* A block of len bytes from outside into n values. -EBADMSG: it is no block of this codec for n values. */
+int mcodec_decode(const mcodec *codec, const void *block, size_t len, int32_t type, void *values, size_t n,
+                  uint32_t *flags);
+
+/* The sum of the parts, in f32: as n values, or coded again with a codec of the same transform. As mcodec_decode. */
+int mcodec_reduce(const mcodec *codec, const struct mcodec_parts *parts, int32_t type, void *values, size_t n,
+                  uint32_t *flags);
+int mcodec_reduce_encode(const mcodec *codec, const struct mcodec_parts *parts, const mcodec *to,
+                         const struct mcodec_site *site, void *block, size_t n, uint32_t *flags);
 
 #ifdef __cplusplus
 }

@@ -28,25 +28,25 @@ STEPS, EVERY, WIDTH, LAYERS, VOCAB, LENGTH = 40, 10, 384, 5, 2048, 64
 
 
 class Block(torch.nn.Module):
-    def __init__(self):
+    def __init__(self, width):
         super().__init__()
-        self.norms = torch.nn.ModuleList([torch.nn.LayerNorm(WIDTH) for _ in range(2)])
-        self.qkv, self.out = torch.nn.Linear(WIDTH, 3 * WIDTH), torch.nn.Linear(WIDTH, WIDTH)
-        self.up, self.down = torch.nn.Linear(WIDTH, 4 * WIDTH), torch.nn.Linear(4 * WIDTH, WIDTH)
+        self.norms = torch.nn.ModuleList([torch.nn.LayerNorm(width) for _ in range(2)])
+        self.qkv, self.out = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
+        self.up, self.down = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
 
     def forward(self, x):
-        n, t, _ = x.shape
-        q, k, v = (y.view(n, t, 6, -1).transpose(1, 2) for y in self.qkv(self.norms[0](x)).chunk(3, dim=2))
+        n, t, width = x.shape
+        q, k, v = (y.view(n, t, width // 64, -1).transpose(1, 2) for y in self.qkv(self.norms[0](x)).chunk(3, dim=2))
         mask = torch.full((t, t), float("-inf")).triu(1)
-        a = torch.softmax(q @ k.transpose(2, 3) * (WIDTH // 6) ** -0.5 + mask, dim=3) @ v
-        x = x + self.out(a.transpose(1, 2).reshape(n, t, WIDTH))
+        a = torch.softmax(q @ k.transpose(2, 3) * 64 ** -0.5 + mask, dim=3) @ v
+        x = x + self.out(a.transpose(1, 2).reshape(n, t, width))
         return x + self.down(torch.nn.functional.gelu(self.up(self.norms[1](x))))
 
 
-def gpt():
-    torch.manual_seed(1)
-    return torch.nn.Sequential(torch.nn.Embedding(VOCAB, WIDTH), *[Block() for _ in range(LAYERS)],
-                               torch.nn.LayerNorm(WIDTH), torch.nn.Linear(WIDTH, VOCAB, bias=False))
+def gpt(width=WIDTH, layers=LAYERS, vocab=VOCAB, seed=1):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Embedding(vocab, width), *[Block(width) for _ in range(layers)],
+                               torch.nn.LayerNorm(width), torch.nn.Linear(width, vocab, bias=False))
 
 
 def torch_save(state, path):

@@ -196,3 +196,27 @@ def test_it_is_loaded_by_the_first_use_and_its_absence_is_told():
     out = subprocess.run(["/usr/bin/python3", "-c", script], env={**os.environ, "PYTHONPATH": f"{ROOT}/api/python"},
                          capture_output=True, text=True, check=False)
     assert re.search(r"MusterError.*libmuster-state.so.1 cannot be loaded from /nowhere", out.stderr), out.stderr
+
+
+def test_codecs_code_decode_and_add_and_refuse_what_is_no_block():
+    codec, site, n = _state.Codec("r8"), _state.Site(1, 2, 3, 4, 0), 300
+    values, out = floats(*[(i % 7) - 3 for i in range(n)]), floats(*[0] * n)
+    at, back = ctypes.addressof(values), ctypes.addressof(out)
+    block, wrong = (ctypes.create_string_buffer(codec.size(n)) for _ in range(2))
+    codec.encode(site, at, n, ctypes.addressof(block))
+    codec.decode(ctypes.addressof(block), back, n)
+    assert max(abs(a - b) for a, b in zip(values, out)) < 0.1 and codec.group == 128 and not codec.take_flags()
+    codec.reduce([ctypes.addressof(block), None], at, back, n)
+    assert max(abs(2 * a - b) for a, b in zip(values, out)) < 0.1
+    values[5] = float("inf")
+    codec.encode(site, at, n, ctypes.addressof(wrong))
+    assert codec.take_flags() and not codec.take_flags()
+    codec.reduce_encode([ctypes.addressof(block), ctypes.addressof(wrong)], 0, codec, site, ctypes.addressof(wrong), n)
+    assert codec.take_flags(), "the block of a sum tells what its parts told"
+    with pytest.raises(_state.Corrupt):
+        codec.decode(ctypes.addressof(ctypes.create_string_buffer(codec.size(n))), back, n)
+    with pytest.raises(ValueError, match="one of the parts is uncoded, or none"):
+        codec.reduce([ctypes.addressof(block)], at, back, n)
+    with pytest.raises(ValueError, match="gzip"):
+        _state.Codec("gzip")
+    assert codec.size(1 << 60) == 0

@@ -12,7 +12,7 @@ FLOORS = {
     "scheduler": ["base"],
     "checkpoint": ["base", "compress"],
     "api/program": [],
-    "api/state": ["base", "checkpoint", "scheduler/sequence"],
+    "api/state": ["base", "checkpoint", "compress", "scheduler/sequence"],
     "api/cli": ["base", "api", "checkpoint", "scheduler"],
     "api": ["base", "scheduler/plan", "scheduler/diagnose"],
     "worker": ["base", "compress", "scheduler/sequence", "scheduler/plan", "scheduler/diagnose", "checkpoint", "api"],

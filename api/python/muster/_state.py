@@ -72,7 +72,18 @@ class _SequenceOptions(ctypes.Structure):
                 ("lin_s", c_double), ("quad_s", c_double)]
 
 
+class _Site(ctypes.Structure):
+    _fields_ = [("size", c_uint32), ("tensor", c_uint32), ("step", c_uint32), ("micro", c_uint32), ("seed", c_uint64),
+                ("offset", c_uint64)]
+
+
+class _Parts(ctypes.Structure):
+    _fields_ = [("size", c_uint32), ("own_type", c_int32), ("blocks", POINTER(c_void_p)), ("n", c_size_t),
+                ("len", c_size_t), ("own", c_void_p)]
+
+
 _TEXT = POINTER(c_void_p)
+_FLAGS = POINTER(c_uint32)
 _CALLS: Dict[str, Tuple[Any, Sequence[Any]]] = {
     "mstate_last_error": (c_char_p, []),
     "mstate_text_free": (None, [c_void_p]),
@@ -91,6 +102,13 @@ _CALLS: Dict[str, Tuple[Any, Sequence[Any]]] = {
     "morder_index": (c_uint64, [c_uint64, c_uint64, c_uint64]),
     "mseq_plan": (c_int, [POINTER(_SequenceOptions), POINTER(c_int64), c_size_t, _TEXT]),
     "mseq_free": (None, [c_void_p]),
+    "mcodec_find": (c_int, [c_char_p, POINTER(c_void_p)]),
+    "mcodec_group": (c_size_t, [c_void_p]),
+    "mcodec_size": (c_size_t, [c_void_p, c_size_t]),
+    "mcodec_encode": (c_int, [c_void_p, POINTER(_Site), c_int32, c_void_p, c_size_t, c_void_p, _FLAGS]),
+    "mcodec_decode": (c_int, [c_void_p, c_void_p, c_size_t, c_int32, c_void_p, c_size_t, _FLAGS]),
+    "mcodec_reduce": (c_int, [c_void_p, POINTER(_Parts), c_int32, c_void_p, c_size_t, _FLAGS]),
+    "mcodec_reduce_encode": (c_int, [c_void_p, POINTER(_Parts), c_void_p, POINTER(_Site), c_void_p, c_size_t, _FLAGS]),
 }
 
 _lock = threading.Lock()
@@ -263,3 +281,63 @@ def plan(tokens: Sequence[int], *, replicas: int, capacity: int, policy: str = "
     check(library().mseq_plan(options, (c_int64 * len(tokens))(*tokens), len(tokens), ctypes.byref(text)))
     found: Dict[str, Any] = _take_json(text, "mseq_free")
     return found
+
+
+# --- codecs -----------------------------------------------------------------------------------------------------------
+
+
+class Site(NamedTuple):
+    """The place of a run of values: chance in rounding depends on it alone."""
+    seed: int
+    tensor: int
+    step: int
+    micro: int
+    offset: int
+
+
+class Codec:
+    """One of docs/compression.md. Values lie at addresses, in memory that the caller keeps; of f32, or of bf16."""
+
+    def __init__(self, name: str) -> None:
+        self._lib = library()
+        self._codec = c_void_p()
+        self.name = name
+        self._flags = c_uint32()
+        check(self._lib.mcodec_find(name.encode(), ctypes.byref(self._codec)))
+
+    @property
+    def group(self) -> int:
+        return int(self._lib.mcodec_group(self._codec))
+
+    def size(self, n: int) -> int:
+        """Bytes of a block of n values."""
+        return int(self._lib.mcodec_size(self._codec, n))
+
+    def take_flags(self) -> bool:
+        """Whether some value since the last call was not finite."""
+        found, self._flags.value = self._flags.value, 0
+        return found != 0
+
+    @staticmethod
+    def _site(site: Site) -> _Site:
+        return _Site(ctypes.sizeof(_Site), site.tensor, site.step & 0xFFFFFFFF, site.micro, site.seed, site.offset)
+
+    def encode(self, site: Site, values: int, n: int, block: int, *, bf16: bool = False) -> None:
+        check(self._lib.mcodec_encode(self._codec, self._site(site), bf16, values, n, block, self._flags))
+
+    def decode(self, block: int, values: int, n: int, *, bf16: bool = False) -> None:
+        check(self._lib.mcodec_decode(self._codec, block, self.size(n), bf16, values, n, self._flags))
+
+    def _parts(self, blocks: Sequence[Optional[int]], own: int, n: int, bf16: bool) -> _Parts:
+        array = (c_void_p * len(blocks))(*blocks)
+        return _Parts(ctypes.sizeof(_Parts), bf16, array, len(blocks), self.size(n), own)
+
+    def reduce(self, blocks: Sequence[Optional[int]], own: int, values: int, n: int, *, bf16: bool = False) -> None:
+        """The sum of blocks, in their order; own values, of f32 or bf16, stand for the one that is None."""
+        check(self._lib.mcodec_reduce(self._codec, self._parts(blocks, own, n, bf16), 0, values, n, self._flags))
+
+    def reduce_encode(self, blocks: Sequence[Optional[int]], own: int, to: Codec, site: Site, block: int, n: int, *,
+                      bf16: bool = False) -> None:
+        """The same, coded again with a codec of the same transform."""
+        check(self._lib.mcodec_reduce_encode(self._codec, self._parts(blocks, own, n, bf16), to._codec,
+                                             self._site(site), block, n, self._flags))

@@ -15,10 +15,12 @@ docs/programs.md tells what is kept, and when it is copied.
 from __future__ import annotations
 
 from ._checkpointer import Checkpointer, Loaded, Save
+from ._ddp import CodecHook, ddp_codec_hook
 from ._elastic import Agreed, agree, elastic, should_stop
 from ._objects import register
 from ._sampler import ElasticSampler, LengthBatchSampler
 from ._state import Corrupt, DiskFull, MusterError, NotFound, Superseded
 
-__all__ = ["Agreed", "Checkpointer", "Corrupt", "DiskFull", "ElasticSampler", "LengthBatchSampler", "Loaded",
-           "MusterError", "NotFound", "Save", "Superseded", "agree", "elastic", "register", "should_stop"]
+__all__ = ["Agreed", "Checkpointer", "CodecHook", "Corrupt", "DiskFull", "ElasticSampler", "LengthBatchSampler",
+           "Loaded", "MusterError", "NotFound", "Save", "Superseded", "agree", "ddp_codec_hook", "elastic", "register",
+           "should_stop"]
