@@ -76,13 +76,15 @@ static int read_class(struct sim_setup *s, const char *name, const json_t *o, in
     static const char *const known[] = {"nodes",       "devices_per_node",   "kind", "threads", "memory_mib", "gflops",
                                         "bf16_gflops", "memory_bytes_per_s", NULL};
     struct sched_node *v;
+    double gflops;
     int nodes, devices;
 
     if (s->n_types == RATES_TYPES_MAX)
         return merr_set(err, -EINVAL, "'classes': more than %d", RATES_TYPES_MAX);
     if (check_name(name, "class", err) < 0 || only(o, name, known, err) < 0 ||
         count(o, "nodes", 1, SCHED_NODES_MAX, 0, &nodes, err) < 0 ||
-        count(o, "devices_per_node", 1, SCHED_NODE_DEVICES_MAX, 0, &devices, err) < 0)
+        count(o, "devices_per_node", 1, SCHED_NODE_DEVICES_MAX, 0, &devices, err) < 0 ||
+        number(o, "gflops", 0, 1e9, 0, &gflops, err) < 0)
         return -EINVAL;
     if (nodes == 0 || devices == 0)
         return merr_set(err, -EINVAL, "class '%.60s': want 'nodes' and 'devices_per_node'", name);
@@ -98,6 +100,7 @@ static int read_class(struct sim_setup *s, const char *name, const json_t *o, in
         s->nodes[s->n_nodes++] = n;
         *leaf += (i + 1) % per_leaf == 0 || i + 1 == nodes;
     }
+    s->class_speed[s->n_types] = gflops;
     (void)snprintf(s->types[s->n_types++], SIM_NAME_MAX, "%.63s", name);
     return 0;
 }

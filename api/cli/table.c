@@ -202,6 +202,7 @@ static const struct command commands[] = {
       {"cluster", 0, "FILE", "classes, nodes and tenants as JSON", TEXT},
       {"throughputs", 0, "FILE", "steps a second by kind of job, class and count, as JSON", TEXT},
       {"policy", 0, "NAME", "muster (default), fifo, backfill, las, maxmin or srtf-oracle", ONE_OF(sched_policy_names)},
+      {"as-server", 0, NULL, "tell the scheduler only what a server would know: rates are learned from runs", FLAG},
       {"round", 0, "S", "seconds between full rounds", SECONDS(1, 86400), .def = "60"},
       {"seed", 0, "N", "of node failures, where the cluster has some", INT(0, SEED_MAX), .def = "1"},
       {"timeline", 0, "FILE", "write devices and jobs over time as CSV, and FILE.svg", TEXT},

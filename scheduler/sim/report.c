@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "scheduler/cluster/view.h"
 #include "scheduler/sim/sim_priv.h"
 
 #define SVG_COLUMNS 600 /* points along the picture */
@@ -12,28 +13,18 @@
 #define SVG_LEFT 60
 #define SVG_TOP 30
 
-double sim_share_rate(const struct sim_setup *s, const struct sim_job *j, int type, double devices)
-{
-    const struct rates_profile *p = &s->profiles[j->profile];
-    int32_t max = j->workers > 0 && j->workers < j->max ? j->workers : j->max;
-
-    if (devices >= max)
-        return (double)rates_at(p, type, max, NULL);
-    if (devices >= j->min)
-        return (double)rates_at(p, type, (int32_t)devices, NULL);
-    return (double)rates_at(p, type, j->min, NULL) * devices / j->min; /* its minimum, part of the time */
-}
-
 double sim_rho(const struct sim_setup *s, const int32_t total[RATES_TYPES_MAX], const struct sim_job *j, double took_s,
                double contention)
 {
+    const struct sched_job view = {
+        .min = j->min, .max = j->max, .workers = j->workers, .profile = &s->profiles[j->profile]};
     double rho = 0, weight = 0, all = 0;
 
     contention = contention > 1 ? contention : 1;
     for (int t = 0; t < RATES_TYPES_MAX; t++)
         all += total[t];
     for (int t = 0; t < RATES_TYPES_MAX; t++) {
-        double rate = (j->types >> t & 1) && total[t] > 0 ? sim_share_rate(s, j, t, all / contention) : 0;
+        double rate = (j->types >> t & 1) && total[t] > 0 ? view_share_rate_of(&view, t, all / contention) : 0;
 
         if (rate <= 0)
             continue;

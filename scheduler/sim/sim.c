@@ -7,10 +7,13 @@
 #include <string.h>
 
 #include "base/philox.h"
+#include "base/try.h"
+#include "scheduler/cluster/view.h"
 #include "scheduler/sim/sim_priv.h"
 
 #define NEVER INT64_MAX
 #define DURATIONS_MAX 2000000
+#define NOISE 0.05 /* measured rates are off by so much at most */
 
 struct live { /* a job that has arrived and is not done; index like engine.jobs */
     size_t job;
@@ -26,6 +29,7 @@ struct live { /* a job that has arrived and is not done; index like engine.jobs 
     int64_t changed_us, waiting_us, attained_us;
     int32_t restarts;
     int8_t home;
+    bool shown;   /* its rate on these devices was seen */
     double load0; /* integral of the number of live jobs when it came */
 };
 
@@ -44,6 +48,7 @@ struct engine {
     double load; /* integral over time of the number of live jobs, seconds */
     double prices[RATES_TYPES_MAX];
     struct sched_cache *cache;
+    struct told told;
     struct sched_job *view; /* what the scheduler sees: cap of them */
     size_t view_cap;
     struct durations fast, full;
@@ -107,6 +112,7 @@ static void engine_clear(struct engine *e)
     free(e->node_draws);
     free(e->view);
     sched_cache_free(e->cache);
+    told_clear(&e->told);
     free(e->fast.v);
     free(e->full.v);
     sim_result_clear(&e->out);
@@ -125,8 +131,8 @@ static int engine_init(struct engine *e, const struct sim_setup *s, const struct
     e->cache = sched_cache_new();
     e->out.jobs = calloc(t->n + 1, sizeof(*e->out.jobs));
     e->out.samples = calloc(SIM_SAMPLES_MAX, sizeof(*e->out.samples));
-    if (!e->live || !e->nodes || !e->node_event_us || !e->node_draws || !e->view || !e->cache || !e->out.jobs ||
-        !e->out.samples)
+    if (told_init(&e->told, s, t) < 0 || !e->live || !e->nodes || !e->node_event_us || !e->node_draws || !e->view ||
+        !e->cache || !e->out.jobs || !e->out.samples)
         return merr_set(err, -ENOMEM, "no memory for %zu jobs", t->n);
     e->out.n_jobs = t->n;
     for (size_t i = 0; i < s->n_nodes; i++) {
@@ -265,17 +271,27 @@ static void arrive(struct engine *e)
 
 /* --- rounds ------------------------------------------------------------------------------------------------ */
 
-static void show_job(const struct engine *e, const struct live *l, struct sched_job *v)
+/* Two steps say how fast a run is; its first one also says what the change before it cost. */
+static int observe(struct engine *e, struct live *l)
+{
+    uint32_t kind = e->trace->jobs[l->job].profile, key[2], ctr[4] = {(uint32_t)l->restarts, 0, 0, 0}, out[4];
+
+    if (l->shown || !l->places || l->done_run_u < 2000000)
+        return 0;
+    l->shown = true;
+    TRY(l->restarts > 0 ? told_restart(&e->told, kind, e->s->restart_us) : 0);
+    philox_key(e->s->seed, 0x6e6f6973, (uint32_t)l->job, 0, key);
+    philox4x32(ctr, key, out);
+    return told_run(&e->told, kind, l->by_type, (double)l->rate_ups * (1 + NOISE * ((double)out[0] * 0x1p-31 - 1)));
+}
+
+static void show_job(struct engine *e, const struct live *l, const struct view_cluster *cluster, struct sched_job *v)
 {
     const struct sim_job *j = &e->trace->jobs[l->job];
-    double age_s = (double)(e->now_us - j->submit_us) / 1e6, share = 0, fair = (double)e->capacity / (double)e->n;
-    int64_t work = j->steps * 1000000;
+    struct view_work work = {.steps_u = j->steps * 1000000,
+                             .done_u = j->steps * 1000000 - l->left_u,
+                             .restart_s = told_restart_s(&e->told, j->profile)};
 
-    for (size_t t = 0; t < e->s->n_types; t++) {
-        double rate = j->types >> t & 1 ? sim_share_rate(e->s, j, (int)t, fair) : 0;
-
-        share = rate > share ? rate : share;
-    }
     *v = (struct sched_job){
         .id = l->job + 1,
         .tenant = j->tenant,
@@ -288,19 +304,26 @@ static void show_job(const struct engine *e, const struct live *l, struct sched_
         .hetero_ok = j->hetero_ok,
         .home = l->home,
         .weight_milli = j->weight_milli,
-        .restart_us = e->s->restart_us,
         .restarts = l->restarts,
         .changed_us = l->changed_us,
         .waiting_us = l->waiting_us,
         .attained_us = l->attained_us,
-        .remaining_us = l->left_u,
-        .rho_milli = 1000,
-        .profile = &e->s->profiles[j->profile],
+        .profile = told_profile(&e->told, j->profile, &work.rated),
         .places = l->places,
         .n_places = l->n_places,
     };
-    if (share > 0)
-        v->rho_milli = (int64_t)fmin(4000, (age_s + (double)l->left_u / share) / ((double)work / share) * 1000);
+    view_fill(v, &work, cluster, e->now_us);
+}
+
+/* How fast it truly is on what it was given. */
+static int64_t true_rate(const struct engine *e, const struct sim_job *j, const struct sched_shape *s)
+{
+    const struct rates_profile *p = &e->s->profiles[j->profile];
+    double idle;
+    int64_t rate = s->type[1] < 0 ? rates_at(p, s->type[0], s->n[0], NULL)
+                                  : rates_mixed(p, s->type[0], s->n[0], s->type[1], s->n[1], j->workers, &idle);
+
+    return rate > 0 ? rate : 1;
 }
 
 static int settle(struct engine *e, struct live *l, const struct sched_plan *plan, const struct sched_verdict *v)
@@ -334,10 +357,11 @@ static int settle(struct engine *e, struct live *l, const struct sched_plan *pla
         e->by_type[t] += l->by_type[t];
     l->devices = devices;
     e->used += devices;
-    l->rate_ups = v->shape.rate_ups;
+    l->rate_ups = true_rate(e, &e->trace->jobs[l->job], &v->shape);
     l->home = v->shape.type[0];
     l->since_us = l->run_us = e->now_us + (first ? 0 : e->s->restart_us);
     l->done_run_u = 0;
+    l->shown = false;
     l->restarts += !first;
     l->end_us = l->since_us + time_for(l->left_u, l->rate_ups);
     if (first)
@@ -402,14 +426,23 @@ static int run_round(struct engine *e, enum sched_mode mode, struct merr *err)
         .n_jobs = e->n,
         .cache = e->cache,
     };
+    struct view_cluster cluster = view_cluster_of(e->nodes, e->s->n_nodes, e->n);
     struct sched_plan plan;
     int64_t began = e->s->clock_us ? e->s->clock_us() : 0;
     int r;
 
     for (size_t i = 0; i < e->n; i++) {
         progress(&e->live[i], e->now_us);
-        show_job(e, &e->live[i], &e->view[i]);
+        TRY(observe(e, &e->live[i]));
     }
+    if (told_refresh(&e->told)) { /* a cache holds what profiles said */
+        sched_cache_free(e->cache);
+        e->cache = in.cache = sched_cache_new();
+        if (!e->cache)
+            return -ENOMEM;
+    }
+    for (size_t i = 0; i < e->n; i++)
+        show_job(e, &e->live[i], &cluster, &e->view[i]);
     memcpy(in.prices, e->prices, sizeof(in.prices));
     r = sched_schedule(&in, &plan, err);
     if (r < 0)
@@ -451,6 +484,8 @@ static int turn(struct engine *e, struct merr *err)
 
     for (size_t i = 0; i < e->n;) {
         if (e->live[i].end_us <= e->now_us) {
+            progress(&e->live[i], e->now_us);
+            TRY(observe(e, &e->live[i]));
             complete(e, i);
             any = true;
         } else {

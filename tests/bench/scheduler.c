@@ -34,7 +34,8 @@ struct world {
     struct sched_input in;
 };
 
-static uint32_t draws;
+static uint32_t draws, seed = 1;
+static bool own_order; /* each kind has an order of the types of its own, so that none is the fastest for all */
 
 static int64_t cpu_us(void)
 {
@@ -46,7 +47,7 @@ static int64_t cpu_us(void)
 
 static uint32_t draw(uint32_t below)
 {
-    uint32_t key[2] = {1, 2}, ctr[4] = {draws++, 0, 0, 0}, out[4];
+    uint32_t key[2] = {seed, 2}, ctr[4] = {draws++, 0, 0, 0}, out[4];
 
     philox4x32(ctr, key, out);
     return out[0] % below;
@@ -70,7 +71,7 @@ static void make_kinds(struct world *w)
         for (int t = 0; t < TYPES; t++)
             for (int i = 0, n = 1; i < 8; i++, n *= 2) {
                 struct rates_point *p = &w->kinds[k].points[t][i];
-                double speed = 1 + 0.4 * t + 0.05 * k, serial = 0.002 * (k + 1);
+                double speed = 1 + 0.4 * (own_order ? (t * 7 + k * 5) % TYPES : t) + 0.05 * k, serial = 0.002 * (k + 1);
 
                 *p = (struct rates_point){.count = n, .rate_ups = (int64_t)(1e6 * speed / (serial + 1.0 / n))};
                 w->kinds[k].n[t] = (uint8_t)(i + 1);
@@ -360,6 +361,63 @@ static void make_trace(struct sim_trace *t, const struct world *w, size_t jobs, 
         t->jobs[i].steps = 1 + (int64_t)((double)t->jobs[i].steps * capacity / work);
 }
 
+struct figures {
+    double avg_s, p99_s, worst, restarts;
+};
+
+/* The same trace by a scheduler that knows all, or what a server knows. */
+static struct figures play(size_t jobs, double load, bool as_server)
+{
+    struct world w = {.nodes = NULL};
+    struct sim_setup s;
+    struct sim_trace t;
+    struct sim_result r;
+    struct merr err = {""};
+    struct figures f;
+
+    draws = 0;
+    make_cluster(&s, &w);
+    s.as_server = as_server;
+    make_trace(&t, &w, jobs, load);
+    if (sim_run(&s, &t, &r, &err) < 0) {
+        (void)fprintf(stderr, "bench scheduler: %s\n", err.text);
+        exit(1);
+    }
+    f = (struct figures){r.jct_avg_s, r.jct_p99_s, r.rho_worst, (double)r.restarts / (double)jobs};
+    sim_result_clear(&r);
+    sim_trace_clear(&t);
+    sim_setup_clear(&s);
+    return f;
+}
+
+/* What a scheduler loses that has to learn: completion times over those of one that knows all. */
+static int learn(size_t jobs)
+{
+    static const double loads[] = {0.6, 0.9, 1.2};
+    int missed = 0;
+
+    for (int run = 0; run < 18; run++) {
+        double load = loads[run % 3];
+        struct figures all, learns;
+        char metric[64];
+
+        seed = 1 + (uint32_t)run / 3 % 3;
+        own_order = run >= 9;
+        all = play(jobs, load, false);
+        learns = play(jobs, load, true);
+        (void)snprintf(metric, sizeof(metric), "as_server%s_load_%g_seed_%u", own_order ? "_own_order" : "", load,
+                       seed);
+        (void)printf("{\"bench\":\"scheduler\",\"metric\":\"%s\",\"jct_avg_s\":[%.0f,%.0f],\"jct_p99_s\":[%.0f,%.0f],"
+                     "\"fairness_worst\":[%.2f,%.2f],\"restarts_per_job\":[%.2f,%.2f]}\n",
+                     metric, all.avg_s, learns.avg_s, all.p99_s, learns.p99_s, all.worst, learns.worst, all.restarts,
+                     learns.restarts);
+        missed += learns.avg_s > 1.1 * all.avg_s || learns.p99_s > 1.1 * all.p99_s;
+    }
+    own_order = false;
+    seed = 1;
+    return missed;
+}
+
 static double trace_s(size_t jobs, double load)
 {
     struct world w = {.nodes = NULL};
@@ -433,6 +491,8 @@ int main(int argc, char **argv)
     int rounds = quick ? 3 : ROUNDS_MAX, missed = 0;
     double over_s;
 
+    if (argc > 1 && strcmp(argv[1], "--learn") == 0)
+        return learn(argc > 2 ? (size_t)strtoul(argv[2], NULL, 10) : 2000) > 0;
     go_side_by_side(&small, 1000, &mid, 10000, rounds, quick ? 2 : TURNS_MAX);
     missed += report("memory_10k_mib", memory_mib(), "MiB", 64);
     missed += report("full_round_10k_p99_ms", p99_ms(mid.full, mid.n), "ms", 100);

@@ -115,3 +115,12 @@ def test_a_bad_file_is_refused_by_name(files, tmp_path, name, text, says):
 
 def test_an_unknown_policy_is_answered_with_all(files):
     assert "srtf-oracle" in simulate(files, "--policy", "best", ok=2).stderr
+
+
+def test_as_server_learns_the_rates_and_is_nearly_as_soon_as_who_knows_them(files, all_figures):
+    learns = figures(files, "--as-server")
+    assert learns["jobs"] == figures(files, "--as-server")["jobs"], "the same files give the same figures"
+    assert learns["as_server"] and not all_figures["muster"]["as_server"]
+    assert learns["jobs"] != all_figures["muster"]["jobs"], "it is told less"
+    # these jobs last minutes, and half of them begin before any has shown a rate; on longer ones it is within 5 %
+    assert learns["jct_avg_s"] < 1.2 * all_figures["muster"]["jct_avg_s"]

@@ -51,20 +51,58 @@ static void without_measurements_all_types_are_alike(void **state)
     assert_memory_equal(p.points[0], p.points[1], sizeof(p.points[0]));
 }
 
-static void the_measurement_at_the_nearest_count_of_the_class_scales_the_law(void **state)
+static void two_counts_of_a_class_say_what_more_replicas_do_not_shorten_on_all_classes(void **state)
 {
+    /* a step takes 2/9 s x (1/2 + 1/k): 1/3 s on one replica of class 5, 1/6 s on four; class 9 is ten times as fast */
     static const struct profile_speed speeds[] = {{5, 2, 3}, {5, 8, 6}, {9, 2, 30}};
     struct profile_job j = {.workers = 8, .replica = 2, .speeds = speeds, .n_speeds = 3};
     struct profile_type types[] = {{.class_ = 5}, {.class_ = 9}, {.class_ = 1}};
     struct rates_profile p = {.n = {0}};
+    double fixed;
 
     (void)state;
-    profile_fill(&j, types, 3, &p);
-    assert_int_equal(rate(&p, 0, 2), 3000000);   /* as measured */
-    assert_int_equal(rate(&p, 0, 8), 6000000);   /* as measured: four replicas are as fast as 1.5 x the law's 4 */
-    assert_int_equal(rate(&p, 0, 16), 12000000); /* nearest to 8 devices */
-    assert_int_equal(rate(&p, 1, 4), 60000000);
-    assert_int_equal(rate(&p, 2, 8), 6000000); /* of a class without any: as another class's nearest */
+    assert_true(profile_fixed(&j, &fixed));
+    assert_true(fixed > 0.49 && fixed < 0.51);
+    assert_true(profile_fill(&j, types, 3, &p));
+    assert_int_equal(rate(&p, 0, 2), 3000000); /* as measured */
+    assert_int_equal(rate(&p, 0, 8), 6000000);
+    assert_in_range(rate(&p, 0, 16), 7100000, 7300000); /* and not 12 a second, as replicas alone would have it */
+    assert_in_range(rate(&p, 1, 4), 44000000, 46000000);
+    assert_in_range(rate(&p, 2, 2) * 2, 3000000 + 29000000, 3000000 + 31000000); /* the mean of those it was seen on */
+}
+
+static void a_class_without_measurements_is_as_fast_as_classes_are_beside_each_other(void **state)
+{
+    static const struct profile_speed speeds[] = {{5, 1, 3}};
+    struct profile_job j = {.workers = 8, .replica = 1, .speeds = speeds, .n_speeds = 1, .fixed = 1};
+    struct profile_type types[] = {{.class_ = 5, .speed = 0.5}, {.class_ = 9, .speed = 2}};
+    struct rates_profile p = {.n = {0}};
+
+    (void)state;
+    assert_true(profile_fill(&j, types, 2, &p));
+    assert_int_equal(rate(&p, 1, 1), 12000000);
+    assert_int_equal(rate(&p, 1, 4), 19200000); /* 12 x 2 / 1.25: others show that half a step stays as long */
+    assert_int_equal(rate(&p, 0, 1), 3000000);
+}
+
+static void the_planners_prediction_counts_until_something_is_measured(void **state)
+{
+    static const struct profile_speed speeds[] = {{9, 1, 5}};
+    struct profile_job j = {.workers = 4, .replica = 1, .predicted = {5, 2, 8}};
+    struct profile_type types[] = {{.class_ = 5, .speed = 1}, {.class_ = 9, .speed = 3}};
+    struct rates_profile p = {.n = {0}};
+
+    (void)state;
+    assert_true(profile_fill(&j, types, 2, &p));
+    assert_int_equal(rate(&p, 0, 2), 8000000);
+    assert_int_equal(rate(&p, 1, 1), 12000000);
+    j.speeds = speeds;
+    j.n_speeds = 1;
+    assert_true(profile_fill(&j, types, 2, &p));
+    assert_int_equal(rate(&p, 1, 1), 5000000);
+    j = (struct profile_job){.workers = 4, .replica = 1};
+    assert_false(profile_fill(&j, types, 2, &p)); /* nothing is known: the rates are relative */
+    assert_int_equal(rate(&p, 1, 1), 3 * rate(&p, 0, 1));
 }
 
 static void single_workers_say_it_where_whole_steps_do_not(void **state)
@@ -113,7 +151,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_replicas_wait_for_the_one_with_most_workers),
         cmocka_unit_test(without_measurements_all_types_are_alike),
-        cmocka_unit_test(the_measurement_at_the_nearest_count_of_the_class_scales_the_law),
+        cmocka_unit_test(two_counts_of_a_class_say_what_more_replicas_do_not_shorten_on_all_classes),
+        cmocka_unit_test(a_class_without_measurements_is_as_fast_as_classes_are_beside_each_other),
+        cmocka_unit_test(the_planners_prediction_counts_until_something_is_measured),
         cmocka_unit_test(single_workers_say_it_where_whole_steps_do_not),
         cmocka_unit_test(a_job_of_very_many_workers_has_points_up_to_all_of_them),
         cmocka_unit_test(no_measurement_makes_a_rate_of_nothing_or_without_end),

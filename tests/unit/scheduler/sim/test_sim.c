@@ -348,6 +348,66 @@ static void a_job_that_can_never_run_is_refused_by_name(void **state)
     sim_setup_clear(&s);
 }
 
+/* Two classes of one node each, of which one is five times as fast for the kind "lin". */
+static void make_two_classes(struct sim_setup *s, int fast)
+{
+    make_setup(s, 2);
+    (void)snprintf(s->types[1], SIM_NAME_MAX, "other");
+    s->n_types = 2;
+    s->nodes[1].type = 1;
+    for (int t = 0; t < 2; t++) {
+        s->profiles[0].n[t] = 1;
+        s->profiles[0].points[t][0] = (struct rates_point){1, t == fast ? 5000000 : 1000000};
+    }
+}
+
+static void as_a_server_the_first_job_of_a_kind_is_placed_without_its_rates_and_the_next_by_them(void **state)
+{
+    int64_t first[2], second[2];
+
+    (void)state;
+    for (int fast = 0; fast < 2; fast++) {
+        struct sim_setup s;
+        struct sim_result r;
+
+        make_two_classes(&s, fast);
+        s.as_server = true;
+        /* a and b learn both classes; then c comes alone */
+        r = run(&s, "a,0,lin,4,4,0,400,1,,*,0\nb,0,lin,4,4,0,400,1,,*,0\nc,1000,lin,4,4,0,4000,1,,*,0\n");
+        first[fast] = r.jobs[0].finish_us;
+        second[fast] = r.jobs[2].finish_us;
+        sim_result_clear(&r);
+        sim_setup_clear(&s);
+    }
+    assert_true(first[0] == 20 * S && first[1] == 100 * S); /* it was not told which class is fast */
+    assert_int_equal(second[0], 1200 * S);
+    assert_int_equal(second[1], 1200 * S);
+}
+
+static void as_a_server_jobs_are_done_about_as_soon_as_with_all_known(void **state)
+{
+    double avg[2];
+
+    (void)state;
+    for (int as_server = 0; as_server < 2; as_server++) {
+        char lines[8000];
+        struct sim_setup s;
+        struct sim_result r;
+        size_t at = 0;
+
+        make_two_classes(&s, 1);
+        s.as_server = as_server;
+        for (int i = 0; i < 80; i++)
+            at += (size_t)snprintf(lines + at, sizeof(lines) - at, "j%d,%d,lin,1,%d,0,%d,1,,*,%d\n", i, i * 97,
+                                   1 + i % 4, 400 + i * 37 % 3000, i % 2);
+        r = run(&s, lines);
+        avg[as_server] = r.jct_avg_s;
+        sim_result_clear(&r);
+        sim_setup_clear(&s);
+    }
+    assert_true(avg[1] < 1.1 * avg[0]);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -362,6 +422,8 @@ int main(void)
         cmocka_unit_test(everybody_starts_soon_after_the_time_when_it_goes_first),
         cmocka_unit_test(a_faulty_line_is_named_with_its_column),
         cmocka_unit_test(a_job_that_can_never_run_is_refused_by_name),
+        cmocka_unit_test(as_a_server_the_first_job_of_a_kind_is_placed_without_its_rates_and_the_next_by_them),
+        cmocka_unit_test(as_a_server_jobs_are_done_about_as_soon_as_with_all_known),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
