@@ -282,14 +282,17 @@ static double weight_of(const struct round *r, const struct rjob *j, double all_
     const struct sched_job *job = j->job;
     const struct sched_tenant *tenant = &r->in->tenants[job->tenant];
     double own = (double)tenant->weight_milli * (double)job->weight_milli / 1e6, w = own;
-    double age = (double)(r->in->config.now_us - job->submit_us);
+    double age = (double)(r->in->config.now_us - job->submit_us), had;
 
     w *= clamp((double)job->rho_milli / 1000.0, 1.0, 4.0) * sqrt((double)job->min);
     if (job->class_ == SCHED_OPPORTUNISTIC)
         w *= 0.25;
-    if (r->contended && age > 0)
-        w *= arrears(own / all_weights * devices * age, (double)job->attained_us);
-    return w;
+    if (!r->contended || age <= 0)
+        return w;
+    had = arrears(own / all_weights * devices * age, (double)job->attained_us);
+    if (job->share_milli > 0) /* what its user is due comes first: a long queue is no claim to more */
+        return w * (had < 1 ? had : 1) * (double)job->share_milli / 1000.0;
+    return w * had;
 }
 
 /* How long the rest of its work takes at a rate; INFINITY: not known. */
@@ -372,6 +375,11 @@ static double bonus_of(const struct rjob *j)
     return !j->urgent ? 0 : j->job->class_ == SCHED_GUARANTEED ? GUARANTEE : STARVING;
 }
 
+static bool is_urgent_on(const struct rjob *j, const struct sched_shape *s)
+{
+    return (j->urgent_types >> s->type[0] & 1) && (s->type[1] < 0 || (j->urgent_types >> s->type[1] & 1));
+}
+
 /* worth: of each candidate to a job that waits; NULL: not known. */
 static void value(struct round *r, struct rjob *j, const struct sched_shape *now, const double *worth)
 {
@@ -393,7 +401,7 @@ static void value(struct round *r, struct rjob *j, const struct sched_shape *now
         double kept = change ? factor * rest_factor(job, cand->shape.rate_ups) : 1;
         double x = worth ? worth[c] : worth_of(cand, kept, base, change), per_device;
 
-        cand->utility = millis(j->weight * x + bonus_of(j) + hold);
+        cand->utility = millis(j->weight * x + (is_urgent_on(j, &cand->shape) ? bonus_of(j) : 0) + hold);
         assert(cand->utility >= 0);
         per_device = cand->utility / shape_size(&cand->shape);
         j->per_device = per_device > j->per_device ? per_device : j->per_device;
@@ -514,26 +522,23 @@ static bool starves(const struct round *r, const struct sched_job *job)
            r->in->config.now_us - job->waiting_us > r->in->config.starve_us;
 }
 
-/* Guarantees count by age against their tenant's quota; a starving job keeps its claim for one slice once it runs. */
+/* Guarantees count by age against the quotas of their tenant and of those that it is within; a starving job keeps its
+ * claim for one slice once it runs. */
 static int mark_urgent(struct round *r)
 {
-    int32_t *left = calloc(r->in->n_tenants, sizeof(*left));
+    int32_t *left = calloc(r->in->n_tenants * (RATES_TYPES_MAX + 1), sizeof(*left));
 
     if (!left)
         return -ENOMEM;
-    for (size_t t = 0; t < r->in->n_tenants; t++)
-        left[t] = r->in->tenants[t].quota;
+    tenants_fill_quotas(r, left);
     for (size_t i = 0; i < r->n_jobs; i++) {
         struct rjob *j = &r->jobs[i];
+        bool guaranteed = j->job->class_ == SCHED_GUARANTEED;
 
-        if (j->job->class_ == SCHED_GUARANTEED && j->job->min <= left[j->job->tenant]) {
-            left[j->job->tenant] -= j->job->min;
-            j->urgent = true;
-        } else {
-            j->urgent = j->job->class_ != SCHED_GUARANTEED ? starves(r, j->job) : false;
-        }
-        if (j->job->class_ == SCHED_GUARANTEED && starves(r, j->job))
-            j->urgent = true;
+        j->urgent_types = guaranteed ? tenants_take_quota(r, j->job, left) : 0;
+        if (j->urgent_types == 0 && starves(r, j->job))
+            j->urgent_types = UINT32_MAX;
+        j->urgent = j->urgent_types != 0;
     }
     free(left);
     return 0;

@@ -9,9 +9,8 @@ bool choice_fits(const struct round *r, const struct rjob *j, int c)
 {
     const struct sched_shape *to = &cand_of(r, j, c)->shape;
     const struct sched_shape *from = j->chosen == NONE ? NULL : &cand_of(r, j, j->chosen)->shape;
-    int32_t more = shape_size(to) - (from ? shape_size(from) : 0);
 
-    if (more > 0 && more > r->tenant_cap[j->job->tenant] - r->tenant_used[j->job->tenant])
+    if (!tenants_allow(r, j->job->tenant, from, to))
         return false;
     for (int k = 0; k < 2; k++) {
         int type = to->type[k];
@@ -40,7 +39,7 @@ void choice_set(struct round *r, struct rjob *j, int c)
         for (int k = 0; k < 2; k++)
             if (s->type[k] >= 0)
                 r->used[s->type[k]] += sign * s->n[k];
-        r->tenant_used[j->job->tenant] += sign * shape_size(s);
+        tenants_count(r, j->job->tenant, s, sign);
     }
 }
 

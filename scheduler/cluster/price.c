@@ -210,6 +210,7 @@ static void count_choices(struct round *r)
 {
     memset(r->used, 0, sizeof(r->used));
     memset(r->tenant_used, 0, r->in->n_tenants * sizeof(*r->tenant_used));
+    memset(r->tenant_type_used, 0, r->in->n_tenants * RATES_TYPES_MAX * sizeof(*r->tenant_type_used));
     for (size_t i = 0; i < r->n_jobs; i++) {
         struct rjob *j = &r->jobs[i];
         int16_t c = j->chosen;
@@ -229,7 +230,7 @@ static bool over(const struct round *r, const struct rjob *j, int c)
     s = &cand_of(r, j, c)->shape;
     return r->used[s->type[0]] > r->total[s->type[0]] ||
            (s->type[1] >= 0 && r->used[s->type[1]] > r->total[s->type[1]]) ||
-           r->tenant_used[j->job->tenant] > r->tenant_cap[j->job->tenant];
+           tenants_over(r, j->job->tenant, s);
 }
 
 static int32_t count_of(const struct sched_shape *s, int type)
@@ -241,7 +242,10 @@ static int32_t count_of(const struct sched_shape *s, int type)
 static int32_t frees(const struct round *r, const struct rjob *j, int c)
 {
     const struct sched_shape *from = &cand_of(r, j, j->chosen)->shape;
-    int32_t n = 0, size = c == NONE ? 0 : shape_size(&cand_of(r, j, c)->shape);
+    int32_t n = tenants_relief(r, j->job->tenant, from, c == NONE ? NULL : &cand_of(r, j, c)->shape);
+
+    if (n == INT32_MIN)
+        return 0;
 
     for (int k = 0; k < 2; k++) {
         int type = from->type[k];
@@ -249,11 +253,6 @@ static int32_t frees(const struct round *r, const struct rjob *j, int c)
         if (type >= 0 && r->used[type] > r->total[type])
             n += from->n[k] - (c == NONE ? 0 : count_of(&cand_of(r, j, c)->shape, type));
     }
-    if (r->tenant_used[j->job->tenant] > r->tenant_cap[j->job->tenant])
-        n += shape_size(from) - size;
-    else if (size > shape_size(from) &&
-             r->tenant_used[j->job->tenant] + size - shape_size(from) > r->tenant_cap[j->job->tenant])
-        return 0;
     for (int k = 0; c != NONE && k < 2; k++) { /* what it takes instead must be free */
         const struct sched_shape *to = &cand_of(r, j, c)->shape;
         int type = to->type[k];

@@ -144,7 +144,7 @@ static bool find_wish(const struct round *r, struct survey *s, const struct rjob
 /* Its tenant's limit is in the way, not devices. */
 static bool is_limited(const struct round *r, const struct rjob *j)
 {
-    return j->least > r->tenant_cap[j->job->tenant] - r->tenant_used[j->job->tenant];
+    return j->least > tenants_room(r, j->job);
 }
 
 struct ending {

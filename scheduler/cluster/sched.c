@@ -31,6 +31,16 @@ static int check_job(const struct sched_input *in, const struct sched_job *j, in
     return 0;
 }
 
+/* Whether the tenants that this one is within are there and come to an end. */
+static bool tenants_end(const struct sched_input *in, size_t tenant)
+{
+    size_t up = in->tenants[tenant].within, depth = 0;
+
+    while (up > 0 && up <= in->n_tenants && depth++ < SCHED_WITHIN_MAX)
+        up = in->tenants[up - 1].within;
+    return up == 0;
+}
+
 static int check(const struct sched_input *in, struct merr *err)
 {
     int32_t *held;
@@ -40,6 +50,10 @@ static int check(const struct sched_input *in, struct merr *err)
         in->n_tenants > SCHED_TENANTS_MAX)
         return merr_set(err, -EINVAL, "want at most %d nodes, %d jobs and 1 to %d tenants", SCHED_NODES_MAX,
                         SCHED_JOBS_MAX, SCHED_TENANTS_MAX);
+    for (size_t t = 0; t < in->n_tenants; t++)
+        if (!tenants_end(in, t))
+            return merr_set(err, -EINVAL, "tenant %zu: want it within at most %d others that are there", t,
+                            SCHED_WITHIN_MAX);
     for (size_t i = 0; i < in->n_nodes; i++)
         if (in->nodes[i].type >= RATES_TYPES_MAX || in->nodes[i].devices < 0 ||
             in->nodes[i].devices > SCHED_NODE_DEVICES_MAX || in->nodes[i].leaf >= SCHED_NODES_MAX ||
@@ -76,10 +90,11 @@ int sched_round_init(struct round *r, const struct sched_input *in)
     r->tenant_used = calloc(in->n_tenants, sizeof(*r->tenant_used));
     r->tenant_prices = calloc(in->n_tenants, sizeof(*r->tenant_prices));
     r->tenant_cap = calloc(in->n_tenants, sizeof(*r->tenant_cap));
+    r->tenant_type_used = calloc(in->n_tenants * RATES_TYPES_MAX, sizeof(*r->tenant_type_used));
     r->memo = in->cache ? NULL : calloc(ROUND_MEMO, sizeof(*r->memo));
     r->masks[r->n_masks++] = UINT32_MAX;
     if ((!in->cache && !r->memo) || !r->jobs || !r->order || !r->node_free || !r->tenant_used || !r->tenant_cap ||
-        !r->tenant_prices)
+        !r->tenant_prices || !r->tenant_type_used)
         return -ENOMEM;
     for (size_t i = 0; i < in->n_nodes; i++) {
         const struct sched_node *node = &in->nodes[i];
@@ -89,11 +104,7 @@ int sched_round_init(struct round *r, const struct sched_input *in)
         if (node->devices > r->node_size[node->type])
             r->node_size[node->type] = node->devices;
     }
-    for (size_t t = 0; t < in->n_tenants; t++) {
-        int64_t cap = (int64_t)in->tenants[t].quota + in->tenants[t].borrow - in->tenants[t].leaving;
-
-        r->tenant_cap[t] = in->tenants[t].borrow < 0 || cap > INT32_MAX ? INT32_MAX : cap < 0 ? 0 : (int32_t)cap;
-    }
+    tenants_init(r);
     for (size_t i = 0; i < in->n_jobs; i++) {
         r->jobs[i] = (struct rjob){.job = &in->jobs[i], .index = i};
         sorted = sorted && (i == 0 || in->jobs[i].id > in->jobs[i - 1].id);
@@ -113,6 +124,7 @@ void sched_round_clear(struct round *r)
     free(r->tenant_used);
     free(r->tenant_prices);
     free(r->tenant_cap);
+    free(r->tenant_type_used);
     free(r->memo);
     free(r->cands);
     free(r->places);
@@ -150,7 +162,7 @@ static enum sched_reason reason_of(const struct round *r, const struct rjob *j)
         return SCHED_RECLAIMED;
     if (j->reason != SCHED_RUNS)
         return j->reason;
-    return (int64_t)r->tenant_used[job->tenant] + job->min > r->tenant_cap[job->tenant] ? SCHED_LIMIT : SCHED_BUSY;
+    return job->min > tenants_room(r, job) ? SCHED_LIMIT : SCHED_BUSY;
 }
 
 static void lay_workers(const struct sched_job *job, struct sched_verdict *v)

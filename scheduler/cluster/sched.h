@@ -18,6 +18,7 @@
 #define SCHED_NODE_DEVICES_MAX 1024
 #define SCHED_CANDIDATES_MAX 48
 #define SCHED_SLOW_MAX 1000000 /* thousandths of the time that others take */
+#define SCHED_WITHIN_MAX 8     /* tenants that one is within, one within the other */
 
 enum sched_policy {
     SCHED_POLICY_MUSTER,   /* utility and prices, elastic, tenants and classes */
@@ -55,6 +56,10 @@ struct sched_tenant {
     int32_t borrow;       /* devices beyond the quota it may hold at most; -1: no limit */
     int64_t weight_milli; /* >= 1 */
     int32_t leaving;      /* devices that it has beside those of the jobs below: their runs are on their way out */
+    uint32_t within;      /* index + 1 of the tenant that its devices count for as well; 0: none */
+    /* borrowed, RATES_TYPES_MAX of them each; NULL: no type has its own. Of each type: devices that guaranteed jobs may
+     * count on, -1: as many as the quota; devices that the tenant holds at most, -1: no limit */
+    const int32_t *type_quota, *type_most;
 };
 
 struct sched_place {
@@ -86,6 +91,7 @@ struct sched_job {
     int64_t remaining_us;                /* work left, micro-steps; -1: unknown */
     int64_t limit_us;                    /* it runs so long from now on at most; 0: nobody says how long */
     int64_t rho_milli;                   /* finish-time fairness forecast, 1000 is fair */
+    int64_t share_milli; /* 1000 x weight for what its user and project had less than they are due; 0: as 1000 */
     const struct rates_profile *profile; /* borrowed */
     const struct sched_place *places;    /* borrowed: where it runs now, by node */
     size_t n_places;
