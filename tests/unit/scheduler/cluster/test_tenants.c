@@ -46,6 +46,7 @@ static void fill(struct scene *x, enum sched_mode mode, size_t n_nodes, size_t n
                                         .home = -1,
                                         .weight_milli = 1000,
                                         .rho_milli = 1000,
+                                        .remaining_us = -1,
                                         .profile = &profile};
     x->in = (struct sched_input){.config = {.mode = mode, .now_us = 100 * S, .round_us = 60 * S, .starve_us = 9999 * S},
                                  .nodes = x->nodes,
