@@ -44,7 +44,7 @@
 struct settings {
     const char *state, *bind, *tls_cert, *tls_key, *redis, *jobs_dir;
     int port, replicas, lease_s, unknown_after_s, lost_after_s, forget_after_s, keep_ended, max_array, round_s, hold_s,
-        grace_s, starve_s;
+        grace_s, starve_s, share_half_s;
     int slow_after_s, slow_retry_s, policy, level;
     double slow_ratio, token_rate, address_rate;
     int token_burst, address_burst;
@@ -164,6 +164,9 @@ static const struct option_row rows[] = {
      AT(grace_s)},
     {"starve-after", 0, "S", "seconds after which a waiting job goes before all but guarantees",
      SECONDS(1, YEAR, "1800"), AT(starve_s)},
+    {"share-half-life", 0, "S",
+     "seconds after which half of the device time that users had is forgotten, when shares are weighed; 0: no shares",
+     SECONDS(0, YEAR, "7d"), AT(share_half_s)},
     {"slow-ratio", 0, "R", "times as long as others of its class, from which on a device is slow; 0: never",
      OPTION_REAL, 1.01, 100, "1.25", .zero = true, AT(slow_ratio)},
     {"slow-after", 0, "S", "seconds that it takes so long without a break before it is called slow",
@@ -377,6 +380,7 @@ static int start_core(const struct settings *o, struct server *s, struct merr *e
                                      .grace_us = (int64_t)o->grace_s * 1000000,
                                      .starve_us = (int64_t)o->starve_s * 1000000,
                                      .las_us = LAS_US},
+                           .share_half_us = (int64_t)o->share_half_s * 1000000,
                            .slow = {.ratio = o->slow_ratio,
                                     .after_us = (int64_t)o->slow_after_s * 1000000,
                                     .retry_us = (int64_t)o->slow_retry_s * 1000000},

@@ -98,11 +98,49 @@ static int take_count(struct cli *c, const char *name, json_t *o)
     return json_object_set_new(o, field, json_integer(n)) < 0 ? cli_fail(CLI_FAILED, "no memory") : 0;
 }
 
+/* "h100=8" or "h100=8+4", which may borrow four more, or "h100=8+none", any number; "h100=none" takes it off. */
+static int take_of_class(const char *text, json_t *o)
+{
+    const char *eq = strchr(text, '=');
+    char name[64], quota[16] = "", borrow[16] = "0", *end;
+    json_t *classes = json_object_get(o, "classes");
+    long n, more;
+
+    if (eq && eq > text && (size_t)(eq - text) < sizeof(name)) {
+        (void)snprintf(name, sizeof(name), "%.*s", (int)(eq - text), text);
+        (void)sscanf(eq + 1, "%15[^+]+%15s", quota, borrow);
+    }
+    if (!json_is_object(classes)) {
+        classes = json_object();
+        (void)json_object_set_new(o, "classes", classes);
+    }
+    if (strcmp(quota, "none") == 0) {
+        (void)json_object_del(classes, name);
+        return 0;
+    }
+    n = strtol(quota, &end, 10);
+    if (!*quota || *end || n < 0 || n > COUNT_MAX)
+        return cli_fail(CLI_USAGE, "--of wants CLASS=N, CLASS=N+M or CLASS=none, not '%s'", text);
+    more = strtol(borrow, &end, 10);
+    if (strcmp(borrow, "none") != 0 && (*end || more < 0 || more > COUNT_MAX))
+        return cli_fail(CLI_USAGE, "--of wants CLASS=N, CLASS=N+M or CLASS=none, not '%s'", text);
+    return json_object_set_new(classes, name,
+                               json_pack("{s:i, s:o}", "quota", (int)n, "borrow",
+                                         strcmp(borrow, "none") == 0 ? json_null() : json_integer(more))) < 0
+               ? cli_fail(CLI_USAGE, "an option is not UTF-8")
+               : 0;
+}
+
 static int take_options(struct cli *c, json_t *o)
 {
-    const char *weight = cli_option(c, "weight"), *class_ = cli_option(c, "class");
+    const char *weight = cli_option(c, "weight"), *class_ = cli_option(c, "class"), *parent = cli_option(c, "parent");
+    const char *of = cli_option(c, "of");
     double w = weight ? strtod(weight, NULL) : 0;
 
+    if (of)
+        TRY(take_of_class(of, o));
+    if (parent && json_object_set_new(o, "parent", strcmp(parent, "none") == 0 ? json_null() : json_string(parent)) < 0)
+        return cli_fail(CLI_USAGE, "an option is not UTF-8");
     TRY(take_count(c, "quota", o));
     if (json_is_null(json_object_get(o, "quota"))) /* without a quota there is nothing beyond it */
         (void)json_object_del(o, "borrow");
@@ -120,9 +158,9 @@ static int take_options(struct cli *c, json_t *o)
 /* What is set of a project now: what the options do not say stays. New. */
 static json_t *settings_of(const json_t *projects, const char *name)
 {
-    static const char *const kept[] = {"quota",        "borrow",        "weight",     "class",
-                                       "max_priority", "max_running",   "max_queued", "max_devices_per_user",
-                                       "max_time_s",   "default_time_s"};
+    static const char *const kept[] = {"quota",        "borrow",         "weight",     "class",
+                                       "max_priority", "max_running",    "max_queued", "max_devices_per_user",
+                                       "max_time_s",   "default_time_s", "parent",     "classes"};
     json_t *o = json_object();
     const json_t *project;
     size_t i;

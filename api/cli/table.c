@@ -132,6 +132,8 @@ static const struct command commands[] = {
       {"max-priority", 0, "N", "highest that a job may have; none: 100", TEXT},
       {"max-running", 0, "N", "jobs that have devices at a time; none: no limit", TEXT},
       {"max-queued", 0, "N", "jobs that are queued at a time; none: no limit", TEXT},
+      {"of", 0, "CLASS=N", "devices of a class its jobs may count on; CLASS=N+M: and borrow M more; CLASS=none", TEXT},
+      {"parent", 0, "NAME", "the project that it is within, with its limits; none: it is within none", TEXT},
       {"max-devices-per-user", 0, "N", "devices that the jobs of one user hold at a time; none: no limit", TEXT},
       {"max-time-s", 0, "N", "longest time limit of a job, seconds; none: no limit", TEXT},
       {"default-time-s", 0, "N", "time limit of a job that names none, seconds; none: the longest", TEXT},

@@ -229,8 +229,7 @@ static bool over(const struct round *r, const struct rjob *j, int c)
         return false;
     s = &cand_of(r, j, c)->shape;
     return r->used[s->type[0]] > r->total[s->type[0]] ||
-           (s->type[1] >= 0 && r->used[s->type[1]] > r->total[s->type[1]]) ||
-           tenants_over(r, j->job->tenant, s);
+           (s->type[1] >= 0 && r->used[s->type[1]] > r->total[s->type[1]]) || tenants_over(r, j->job->tenant, s);
 }
 
 static int32_t count_of(const struct sched_shape *s, int type)

@@ -85,13 +85,13 @@ struct sched_job {
     int64_t weight_milli; /* >= 1 */
     int64_t restart_us;   /* what a change costs it */
     int32_t restarts;
-    int64_t changed_us;                  /* when its devices were changed last */
-    int64_t waiting_us;                  /* when it last had none (its submission at first) */
-    int64_t attained_us;                 /* device time it has had */
-    int64_t remaining_us;                /* work left, micro-steps; -1: unknown */
-    int64_t limit_us;                    /* it runs so long from now on at most; 0: nobody says how long */
-    int64_t rho_milli;                   /* finish-time fairness forecast, 1000 is fair */
-    int64_t share_milli; /* 1000 x weight for what its user and project had less than they are due; 0: as 1000 */
+    int64_t changed_us;   /* when its devices were changed last */
+    int64_t waiting_us;   /* when it last had none (its submission at first) */
+    int64_t attained_us;  /* device time it has had */
+    int64_t remaining_us; /* work left, micro-steps; -1: unknown */
+    int64_t limit_us;     /* it runs so long from now on at most; 0: nobody says how long */
+    int64_t rho_milli;    /* finish-time fairness forecast, 1000 is fair */
+    int64_t share_milli;  /* 1000 x weight for what its user and project had less than they are due; 0: as 1000 */
     const struct rates_profile *profile; /* borrowed */
     const struct sched_place *places;    /* borrowed: where it runs now, by node */
     size_t n_places;

@@ -19,13 +19,13 @@ struct rjob { /* a job in the round, by id */
     size_t index;   /* in the snapshot */
     uint32_t first; /* its candidates in round.cands, by rising number of devices */
     uint16_t n;
-    int16_t current; /* candidate it runs now, or NONE */
-    int16_t chosen;  /* or NONE */
-    bool pinned;     /* keeps its current candidate */
-    bool lost;       /* had devices that are gone */
-    bool urgent;     /* a guarantee within its quota, or starving */
+    int16_t current;       /* candidate it runs now, or NONE */
+    int16_t chosen;        /* or NONE */
+    bool pinned;           /* keeps its current candidate */
+    bool lost;             /* had devices that are gone */
+    bool urgent;           /* a guarantee within its quota, or starving */
     uint32_t urgent_types; /* on these types */
-    bool crowded;    /* it was not looked at: it takes more than is free, or too many are before it */
+    bool crowded;          /* it was not looked at: it takes more than is free, or too many are before it */
     bool placed;
     bool kept;         /* where it was */
     bool relieved;     /* of slow devices, for others of the same types */
@@ -53,10 +53,10 @@ struct round {
     uint32_t masks[MASKS_MAX]; /* of types; n_masks of them */
     size_t n_masks;
     int32_t *tenant_used;
-    int32_t *tenant_cap; /* INT32_MAX: no limit */
+    int32_t *tenant_cap;       /* INT32_MAX: no limit */
     int32_t *tenant_type_used; /* RATES_TYPES_MAX a tenant */
     bool tenants_nest;         /* some tenant is within another, or has limits of types */
-    size_t *order;       /* n_jobs: scratch of the stages */
+    size_t *order;             /* n_jobs: scratch of the stages */
     int32_t *node_free;
     int32_t *kept; /* free devices by node that are kept for urgent jobs; NULL: none are (reserve.c) */
     int32_t kept_devices[RATES_TYPES_MAX];
@@ -100,7 +100,8 @@ void choice_set(struct round *r, struct rjob *j, int c); /* counts used and tena
 
 /* Limits of tenants, of those that they are within, and by type (tenants.c). from, to: what the job has and would have;
  * NULL: nothing. */
-bool tenants_allow(const struct round *r, uint32_t tenant, const struct sched_shape *from, const struct sched_shape *to);
+bool tenants_allow(const struct round *r, uint32_t tenant, const struct sched_shape *from,
+                   const struct sched_shape *to);
 void tenants_count(struct round *r, uint32_t tenant, const struct sched_shape *s, int sign);
 bool tenants_over(const struct round *r, uint32_t tenant, const struct sched_shape *s); /* a limit that s counts for */
 /* Devices that the change frees within limits that are exceeded; INT32_MIN: it would exceed one. */
@@ -110,7 +111,7 @@ int32_t tenants_relief(const struct round *r, uint32_t tenant, const struct sche
 void tenants_fill_quotas(const struct round *r, int32_t *left);
 uint32_t tenants_take_quota(const struct round *r, const struct sched_job *job, int32_t *left); /* types; 0: none */
 int32_t tenants_room(const struct round *r, const struct sched_job *job); /* devices that it may have yet */
-void tenants_init(struct round *r); /* caps of the round, from its input */
+void tenants_init(struct round *r);                                       /* caps of the round, from its input */
 
 /* Stages that set chosen. 0 or -ENOMEM. */
 int attempts_choose(struct round *r); /* muster, full: price_choose() and place_all() until the plan is good */

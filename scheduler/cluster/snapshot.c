@@ -59,14 +59,21 @@ static void print_job(const struct sched_job *j, size_t profile, struct buf *out
     (void)buf_printf(out, "\n");
     if (j->limit_us > 0)
         (void)buf_printf(out, "limit %" PRId64 "\n", j->limit_us);
+    if (j->share_milli > 0)
+        (void)buf_printf(out, "share %" PRId64 "\n", j->share_milli);
 }
 
 static void print_tenant(const struct sched_tenant *t, struct buf *out)
 {
     (void)buf_printf(out, "tenant %d %d %" PRId64, t->quota, t->borrow, t->weight_milli);
-    if (t->leaving)
+    if (t->leaving || t->within)
         (void)buf_printf(out, " %d", t->leaving);
+    if (t->within)
+        (void)buf_printf(out, " %u", t->within);
     (void)buf_printf(out, "\n");
+    for (int k = 0; t->type_quota && t->type_most && k < RATES_TYPES_MAX; k++)
+        if (t->type_quota[k] >= 0 || t->type_most[k] >= 0)
+            (void)buf_printf(out, "of %d %d %d\n", k, t->type_quota[k], t->type_most[k]);
 }
 
 static void print_node(const struct sched_node *n, struct buf *out)
@@ -252,9 +259,32 @@ static int read_tenant(struct snapshot *s, struct line *l)
     t.weight_milli = whole(l, 1, 1000000);
     if (l->p < l->end)
         t.leaving = (int32_t)whole(l, 0, RATES_COUNT_MAX);
+    if (l->p < l->end)
+        t.within = (uint32_t)whole(l, 1, SCHED_TENANTS_MAX);
     if (r == 0)
         s->tenants[s->in.n_tenants++] = t;
     return r;
+}
+
+/* Quota and limit of a type, of the tenant before it. They are set to its tenant when all is read. */
+static int read_of(struct snapshot *s, struct line *l)
+{
+    int r = ROOM(s, of, s->n_of, SCHED_TENANTS_MAX);
+    int type = (int)whole(l, 0, RATES_TYPES_MAX - 1);
+    struct snapshot_of *at;
+
+    if (r < 0 || s->in.n_tenants == 0)
+        return r < 0 ? r : -EINVAL;
+    if (s->n_of == 0 || s->of[s->n_of - 1].tenant != s->in.n_tenants - 1) {
+        s->of[s->n_of] = (struct snapshot_of){.tenant = s->in.n_tenants - 1};
+        for (int t = 0; t < RATES_TYPES_MAX; t++)
+            s->of[s->n_of].quota[t] = s->of[s->n_of].most[t] = -1;
+        s->n_of++;
+    }
+    at = &s->of[s->n_of - 1];
+    at->quota[type] = (int32_t)whole(l, -1, RATES_COUNT_MAX);
+    at->most[type] = (int32_t)whole(l, -1, RATES_COUNT_MAX);
+    return 0;
 }
 
 int snapshot_add_node(struct snapshot *s, struct sched_node node)
@@ -368,7 +398,15 @@ static int read_job(struct snapshot *s, struct line *l)
     return read_places(s, l, j);
 }
 
-/* Of the job before it. */
+/* Of the job before it, as the next. */
+static int read_share(struct snapshot *s, struct line *l)
+{
+    if (s->in.n_jobs == 0)
+        return -EINVAL;
+    s->jobs[s->in.n_jobs - 1].share_milli = whole(l, 1, 1000000);
+    return 0;
+}
+
 static int read_limit(struct snapshot *s, struct line *l)
 {
     if (s->in.n_jobs == 0)
@@ -382,9 +420,9 @@ static int read_line(struct snapshot *s, struct line *l)
     static const struct {
         const char *name;
         int (*take)(struct snapshot *s, struct line *l);
-    } known[] = {{"config", read_config}, {"prices", read_prices}, {"type", read_type},
-                 {"job", read_job},       {"node", read_node},     {"profile", read_profile},
-                 {"rate", read_rate},     {"tenant", read_tenant}, {"limit", read_limit}};
+    } known[] = {{"config", read_config}, {"prices", read_prices},   {"type", read_type}, {"job", read_job},
+                 {"node", read_node},     {"profile", read_profile}, {"rate", read_rate}, {"tenant", read_tenant},
+                 {"limit", read_limit},   {"share", read_share},     {"of", read_of}};
     char name[16];
     const char *rest;
     int r;
@@ -413,6 +451,10 @@ static int settle(struct snapshot *s, struct merr *err)
         at += j->n_places;
     }
     assert(at == s->n_places);
+    for (size_t i = 0; i < s->n_of; i++) {
+        s->tenants[s->of[i].tenant].type_quota = s->of[i].quota;
+        s->tenants[s->of[i].tenant].type_most = s->of[i].most;
+    }
     s->in.nodes = s->nodes;
     s->in.tenants = s->tenants;
     s->in.jobs = s->jobs;
@@ -458,6 +500,7 @@ void snapshot_clear(struct snapshot *s)
 {
     free(s->nodes);
     free(s->tenants);
+    free(s->of);
     free(s->jobs);
     free(s->places);
     free(s->profiles);

@@ -7,7 +7,8 @@
  *   config POLICY MODE now round starve grace las hold spread
  *   prices P0 .. P15
  *   type NAME                      in their order, from 0
- *   tenant quota borrow weight_milli [leaving]             the last where runs of it are on their way out
+ *   tenant quota borrow weight_milli [leaving [within]]    leaving where runs of it are on their way out
+ *   of type quota most                                     limits of a type, of the tenant before it
  *   node type devices leaf drained silent [slow_milli slow_since]      the last two where its devices are slow
  *   profile                        followed by its rates
  *   rate type count rate_ups
@@ -23,6 +24,11 @@
 #define SNAPSHOT_PROFILES_MAX 8192
 #define SNAPSHOT_PLACES_MAX (1 << 20)
 
+struct snapshot_of { /* limits of types of a tenant */
+    size_t tenant;
+    int32_t quota[RATES_TYPES_MAX], most[RATES_TYPES_MAX];
+};
+
 struct snapshot { /* as parsed; in points into it, and may be changed for a what-if */
     struct sched_input in;
     char types[RATES_TYPES_MAX][SNAPSHOT_NAME_MAX];
@@ -32,8 +38,9 @@ struct snapshot { /* as parsed; in points into it, and may be changed for a what
     struct sched_job *jobs;
     struct sched_place *places;
     struct rates_profile *profiles;
-    size_t n_profiles, n_places;
-    size_t nodes_cap, tenants_cap, jobs_cap, places_cap, profiles_cap;
+    struct snapshot_of *of;
+    size_t n_profiles, n_places, n_of;
+    size_t nodes_cap, tenants_cap, jobs_cap, places_cap, profiles_cap, of_cap;
 };
 
 /* Print a snapshot whose types have these names (without blanks). Returns 0, -EMSGSIZE of the buffer, -ENOMEM. */

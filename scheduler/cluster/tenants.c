@@ -34,8 +34,8 @@ void tenants_init(struct round *r)
     for (uint32_t i = 0; i < in->n_tenants; i++)
         for (uint32_t t = i + 1; t > 0; t = up(r, t))
             if (r->tenant_cap[t - 1] < INT32_MAX)
-                r->tenant_cap[t - 1] -= in->tenants[i].leaving < r->tenant_cap[t - 1] ? in->tenants[i].leaving
-                                                                                     : r->tenant_cap[t - 1];
+                r->tenant_cap[t - 1] -=
+                    in->tenants[i].leaving < r->tenant_cap[t - 1] ? in->tenants[i].leaving : r->tenant_cap[t - 1];
 }
 
 static int32_t count_of(const struct sched_shape *s, int type)
@@ -111,8 +111,8 @@ int32_t tenants_relief(const struct round *r, uint32_t tenant, const struct sche
         if (!relieve(size_of(to) - size_of(from), r->tenant_used[t - 1], r->tenant_cap[t - 1], &n))
             return INT32_MIN;
         for (int type = 0; r->tenants_nest && type < RATES_TYPES_MAX; type++)
-            if (!relieve(count_of(to, type) - count_of(from, type), *used_of_type(r, t, type),
-                         most_of_type(r, t, type), &n))
+            if (!relieve(count_of(to, type) - count_of(from, type), *used_of_type(r, t, type), most_of_type(r, t, type),
+                         &n))
                 return INT32_MIN;
     }
     return n;
@@ -128,8 +128,9 @@ int32_t tenants_room(const struct round *r, const struct sched_job *job)
 
         for (int type = 0; type < RATES_TYPES_MAX; type++)
             if (sched_job_types(job) >> type & 1)
-                of_types += most_of_type(r, t, type) == INT32_MAX ? INT32_MAX
-                                                                  : most_of_type(r, t, type) - *used_of_type(r, t, type);
+                of_types += most_of_type(r, t, type) == INT32_MAX
+                                ? INT32_MAX
+                                : most_of_type(r, t, type) - *used_of_type(r, t, type);
         here = of_types < here ? (int32_t)of_types : here;
         room = here < room ? here : room;
     }

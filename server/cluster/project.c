@@ -135,10 +135,22 @@ static json_t *whole_or_null(int n)
     return n < 0 ? json_null() : json_integer(n);
 }
 
+static json_t *classes_record(const struct project *p)
+{
+    json_t *o = p->n_classes > 0 ? json_object() : json_null();
+
+    for (size_t i = 0; i < p->n_classes; i++)
+        (void)json_object_set_new(o, p->classes[i].name,
+                                  json_pack("{s:o, s:o}", "quota", whole_or_null(p->classes[i].quota), "borrow",
+                                            whole_or_null(p->classes[i].borrow)));
+    return o;
+}
+
 json_t *project_record(const struct project *p)
 {
-    return json_pack("{s:s, s:o, s:o, s:f, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:O?}", "name", p->name, "quota",
-                     whole_or_null(p->quota), "borrow", whole_or_null(p->borrow), "weight",
+    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:f, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:O?}", "name", p->name,
+                     "parent", p->parent[0] ? json_string(p->parent) : json_null(), "classes", classes_record(p),
+                     "quota", whole_or_null(p->quota), "borrow", whole_or_null(p->borrow), "weight",
                      (double)p->weight_milli / 1000, "class", class_name[p->class_], "max_priority",
                      whole_or_null(p->max_priority), "max_running", whole_or_null(p->max_running), "max_queued",
                      whole_or_null(p->max_queued), "max_devices_per_user", whole_or_null(p->max_devices_per_user),
@@ -172,9 +184,116 @@ int project_time_s(const struct project *p)
     return time_s > 0 ? time_s : 0;
 }
 
-int64_t project_most(const struct project *p)
+const struct project *project_parent(const struct projects *all, const struct project *p)
 {
-    return p && p->borrow >= 0 ? (int64_t)(p->quota < 0 ? 0 : p->quota) + p->borrow : INT64_MAX;
+    return p->parent[0] ? project_find(all, p->parent) : NULL;
+}
+
+bool project_ends(const struct projects *all, const struct project *p)
+{
+    int d = 0;
+
+    while (p && d++ <= PROJECT_DEEP)
+        p = project_parent(all, p);
+    return !p;
+}
+
+bool project_is_within(const struct projects *all, const struct project *p, const struct project *outer)
+{
+    for (int d = 0; p && d <= PROJECT_DEEP; d++, p = project_parent(all, p))
+        if (p == outer)
+            return true;
+    return false;
+}
+
+const struct project_class *project_class(const struct project *p, const char *class_)
+{
+    for (size_t i = 0; i < p->n_classes; i++)
+        if (strcmp(p->classes[i].name, class_) == 0)
+            return &p->classes[i];
+    return NULL;
+}
+
+int64_t project_most(const struct project *p, const char *class_)
+{
+    const struct project_class *k = class_ ? project_class(p, class_) : NULL;
+    int quota = k ? k->quota : p->quota, borrow = k ? k->borrow : p->borrow;
+
+    return (class_ && !k) || borrow < 0 ? INT64_MAX : (int64_t)(quota < 0 ? 0 : quota) + borrow;
+}
+
+/* How many projects are within this one, at most one in the other. */
+static int depth_below(const struct projects *all, const char *name, int at)
+{
+    int deepest = at;
+
+    for (size_t i = 0; i < all->n && at <= PROJECT_DEEP; i++)
+        if (strcmp(all->v[i].parent, name) == 0) {
+            int d = depth_below(all, all->v[i].name, at + 1);
+
+            deepest = d > deepest ? d : deepest;
+        }
+    return deepest;
+}
+
+bool project_has_inner(const struct projects *all, const struct project *p)
+{
+    return depth_below(all, p->name, 0) > 0;
+}
+
+const char *project_check_parent(const struct projects *all, const struct project *p)
+{
+    const struct project *up = project_parent(all, p);
+    int depth = 0;
+
+    if (!p->parent[0])
+        return NULL;
+    if (!up)
+        return "its parent is no project; an admin makes one by setting its limits";
+    for (; up && depth <= PROJECT_DEEP; depth++, up = project_parent(all, up))
+        if (strcmp(up->name, p->name) == 0)
+            return "its parent is within it, or is itself";
+    return depth + depth_below(all, p->name, 0) > PROJECT_DEEP ? "projects are too deep, one within the other" : NULL;
+}
+
+/* {"h100": {"quota": 8, "borrow": 4}} */
+static bool read_classes(const json_t *o, struct project *p)
+{
+    json_t *classes = json_object_get(o, "classes"), *v;
+    const char *name, *key;
+    json_t *value;
+
+    if (!classes)
+        return true;
+    if (!json_is_null(classes) && (!json_is_object(classes) || json_object_size(classes) > PROJECT_CLASSES_MAX))
+        return false;
+    p->n_classes = 0;
+    json_object_foreach (classes, name, v) {
+        struct project_class k = {.quota = -1, .borrow = 0}; /* a quota alone is the limit */
+
+        json_object_foreach (v, key, value) {
+            if (strcmp(key, "quota") != 0 && strcmp(key, "borrow") != 0)
+                return false;
+        }
+        if (!*name || strlen(name) >= SPEC_NAME_MAX || !read_count(v, "quota", &k.quota) || k.quota < 0 ||
+            !read_count(v, "borrow", &k.borrow))
+            return false;
+        (void)snprintf(k.name, sizeof(k.name), "%s", name);
+        p->classes[p->n_classes++] = k;
+    }
+    return true;
+}
+
+static bool read_parent(const json_t *o, struct project *p)
+{
+    const json_t *parent = json_object_get(o, "parent");
+    const char *name = json_string_value(parent);
+
+    if (name && (!*name || strlen(name) >= SPEC_NAME_MAX))
+        return false;
+    if (parent)
+        (void)snprintf(p->parent, sizeof(p->parent), "%s", name ? name : "");
+    return name || !parent || json_is_null(parent);
 }
 
 const char *project_read(const json_t *o, struct project *p)
@@ -183,6 +302,10 @@ const char *project_read(const json_t *o, struct project *p)
     double w = json_number_value(weight);
     bool known = !class_;
 
+    if (!read_parent(o, p))
+        return "parent";
+    if (!read_classes(o, p))
+        return "classes";
     if (!read_count(o, "quota", &p->quota))
         return "quota";
     if (!json_object_get(o, "borrow"))

@@ -16,11 +16,21 @@
 #define PROJECT_MOST (SCHED_TENANTS_MAX - 1) /* the first tenant is of all jobs without a project of its own */
 #define PROJECT_WEIGHT_MAX 1000.0
 #define PROJECT_MEMBERS_MAX 1024
+#define PROJECT_CLASSES_MAX 16 /* of devices that one has limits for */
+#define PROJECT_DEEP SCHED_WITHIN_MAX
 
 enum project_role { PROJECT_STRANGER, PROJECT_MEMBER, PROJECT_MANAGER };
 
+struct project_class { /* what it may have of a class of devices */
+    char name[SPEC_NAME_MAX];
+    int quota, borrow; /* as of a project */
+};
+
 struct project {
     char name[SPEC_NAME_MAX];
+    char parent[SPEC_NAME_MAX]; /* the project that it is within: its devices count for that as well; "": none */
+    struct project_class classes[PROJECT_CLASSES_MAX];
+    size_t n_classes;
     int quota;  /* devices; -1: none */
     int borrow; /* devices beyond it; -1: no limit */
     int64_t weight_milli;
@@ -66,8 +76,27 @@ int project_set_role(struct project *p, const char *user, enum project_role role
 /* The time limit of a job of it that names none; 0: none. p may be NULL. */
 int project_time_s(const struct project *p);
 
-/* Most devices that its jobs may hold together; INT64_MAX: any number. p may be NULL: none of that name was put. */
-int64_t project_most(const struct project *p);
+/* The one that it is within; NULL: none. */
+const struct project *project_parent(const struct projects *all, const struct project *p);
+
+/* Whether those that it is within come to an end: what was put does, what was read from a store may not. */
+bool project_ends(const struct projects *all, const struct project *p);
+
+/* Whether this one is within that one, or is it. p may be NULL. */
+bool project_is_within(const struct projects *all, const struct project *p, const struct project *outer);
+
+/* Most devices that its own jobs and those within it may hold together, of a class (NULL: of all); INT64_MAX: any
+ * number. */
+int64_t project_most(const struct project *p, const char *class_);
+
+/* A quota of this class, or its limit beyond, as the scheduler takes them: -1: none. */
+const struct project_class *project_class(const struct project *p, const char *class_);
+
+/* Whether others are within it. */
+bool project_has_inner(const struct projects *all, const struct project *p);
+
+/* Whether what *p is to be within is there, and neither is within the other. Returns NULL, or what is wrong. */
+const char *project_check_parent(const struct projects *all, const struct project *p);
 
 /* Change *p as o says; members that o does not have stay. Returns NULL, or the field that is not valid. */
 const char *project_read(const json_t *o, struct project *p);

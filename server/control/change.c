@@ -11,6 +11,7 @@
 #include "scheduler/diagnose/lag.h"
 #include "server/control/stalls.h"
 #include "server/control/state.h"
+#include "server/control/usage.h"
 #include "server/control/waiters.h"
 
 void change_node(struct core *c, struct node *n)
@@ -132,6 +133,8 @@ static int change(struct core *c, struct entry *e, const struct job_cause *cause
     bool was_live = e->job.live;
     uint32_t was_generation = e->job.generation;
     enum job_state was = e->job.state;
+    size_t had_places = e->job.n_places;
+    int64_t had_us = e->job.device_us;
     int r = job_transition(&e->job, cause, c->now.wall_us, &event, err);
 
     if (r < 0)
@@ -147,6 +150,7 @@ static int change(struct core *c, struct entry *e, const struct job_cause *cause
         state_fatal(c, "out of memory for the catalog of jobs");
     count_task(c, e, was, was_live);
     follow_run(c, e, was_live, was_generation);
+    usage_add(c, &e->job, had_places, e->job.device_us - had_us);
     waiters_wake(c->waiters, e->job.id); /* its run may be over */
     if (e->job.live)
         change_orders(c, &e->job);

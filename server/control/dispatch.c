@@ -107,23 +107,52 @@ static size_t pick(const struct core *c, const struct target *t, struct job_plac
     return pick_of(c, t, false, p, n, most); /* one that was set aside may have become an ordinary one meanwhile */
 }
 
-/* Whether the job's project may have n more devices now. The plan counts on those that it takes from other jobs of the
- * project at once; until they are free they are the project's. */
-static bool project_may_have(const struct core *c, const struct job *j, size_t n)
+/* Devices that jobs of a project, and of those within it, hold: of a class, or all (NULL). */
+static int64_t held_within(const struct core *c, const struct project *p, const char *class_)
 {
-    const struct project *p = project_find(&c->cluster.projects, j->project);
-    int64_t most = project_most(p), held = (int64_t)n;
+    const struct projects *all = &c->cluster.projects;
+    int64_t held = 0;
 
-    if (most == INT64_MAX)
-        return true;
     for (size_t i = 0; i < c->cluster.n_nodes; i++)
         for (size_t k = 0; k < c->cluster.nodes[i]->n_slots; k++) {
-            uint64_t job = c->cluster.nodes[i]->slots[k].job;
-            const struct entry *e = job ? table_find(&c->jobs, job) : NULL;
+            const struct slot *s = &c->cluster.nodes[i]->slots[k];
+            const struct entry *e = s->job ? table_find(&c->jobs, s->job) : NULL;
 
-            held += e && strcmp(e->job.project, j->project) == 0;
+            held += e && (!class_ || strcmp(c->cluster.classes.name[s->class_], class_) == 0) &&
+                    project_is_within(all, project_find(all, e->job.project), p);
         }
-    return held <= most;
+    return held;
+}
+
+static int64_t of_class(const struct job_place *p, size_t n, const char *class_)
+{
+    int64_t count = 0;
+
+    for (size_t i = 0; i < n; i++)
+        count += strcmp(p[i].class_, class_) == 0;
+    return count;
+}
+
+/* Whether the job's project, and those that it is within, may have these n devices now. The plan counts on those that
+ * it takes from other jobs of the project at once; until they are free they are the project's. */
+static bool project_may_have(const struct core *c, const struct job *j, const struct job_place *places, size_t n)
+{
+    const struct projects *all = &c->cluster.projects;
+    const struct project *p = project_find(all, j->project);
+
+    for (int d = 0; p && d <= PROJECT_DEEP; d++, p = project_parent(all, p)) {
+        if (project_most(p, NULL) < INT64_MAX && held_within(c, p, NULL) + (int64_t)n > project_most(p, NULL))
+            return false;
+        for (size_t i = 0; i < p->n_classes; i++) {
+            const char *class_ = p->classes[i].name;
+            int64_t more = of_class(places, n, class_);
+
+            if (more > 0 && project_most(p, class_) < INT64_MAX &&
+                held_within(c, p, class_) + more > project_most(p, class_))
+                return false;
+        }
+    }
+    return true;
 }
 
 /* Start a job that waits on its target, unless others still sit there. */
@@ -143,7 +172,7 @@ static void try_start(struct core *c, struct entry *e)
                 n = pick(c, &e->target[i], p, n);
     if (e->job.array && e->array && e->array->live >= e->array->max_running)
         e->wait.code = EXPLAIN_ARRAY;
-    else if (n == want && project_may_have(c, &e->job, n))
+    else if (n == want && project_may_have(c, &e->job, p, n))
         assign(c, e, p, n);
     else
         e->wait.code = EXPLAIN_FREEING;
@@ -410,6 +439,20 @@ static int count_kept(const struct core *c, uint64_t classes)
     return kept;
 }
 
+/* Most devices of these classes together that the project may have. */
+static int64_t most_of_classes(const struct core *c, const struct project *p, uint64_t classes)
+{
+    int64_t n = 0;
+
+    for (size_t i = 0; i < c->cluster.classes.n && n < INT64_MAX; i++)
+        if (classes >> i & 1) {
+            int64_t of_it = project_most(p, c->cluster.classes.name[i]);
+
+            n = of_it == INT64_MAX ? INT64_MAX : n + of_it;
+        }
+    return c->cluster.classes.n > 0 && classes ? n : INT64_MAX;
+}
+
 bool dispatch_can_run(struct core *c, const struct entry *e, char *ret_why, size_t size)
 {
     char how[320];
@@ -433,11 +476,20 @@ bool dispatch_can_run(struct core *c, const struct entry *e, char *ret_why, size
                        wish.replica, wish.workers, wish.min, wish.max);
         return false;
     }
-    if (project_most(p) < least) {
-        (void)snprintf(ret_why, size,
-                       "takes at least %d devices, and project '%s' may have %lld: a quota of %d, and %d borrowed",
-                       least, p->name, (long long)project_most(p), p->quota < 0 ? 0 : p->quota, p->borrow);
-        return false;
+    for (int d = 0; p && d <= PROJECT_DEEP; d++, p = project_parent(&c->cluster.projects, p)) {
+        int64_t limit = most_of_classes(c, p, classes);
+
+        if (project_most(p, NULL) < least) {
+            (void)snprintf(ret_why, size,
+                           "takes at least %d devices, and project '%s' may have %lld: a quota of %d, and %d borrowed",
+                           least, p->name, (long long)project_most(p, NULL), p->quota < 0 ? 0 : p->quota, p->borrow);
+            return false;
+        }
+        if (limit < least) {
+            (void)snprintf(ret_why, size, "takes at least %d devices, and project '%s' may have %lld of its classes",
+                           least, p->name, (long long)limit);
+            return false;
+        }
     }
     if (c->cluster.n_nodes > 0 && total < least &&
         classes != classes_usable(&c->cluster.classes, e->job.kind, e->classes)) {

@@ -20,6 +20,7 @@
 #include "server/control/runs.h"
 #include "server/control/secrets.h"
 #include "server/control/state.h"
+#include "server/control/usage.h"
 #include "server/store/aside.h"
 
 /* The spec of a stored job. One that this musterd does not take, because limits or fields have changed since it was
@@ -255,6 +256,7 @@ int load_all(struct core *c, struct merr *err)
     TRY(records_read_ended(c, err));
     TRY(enroll_load(c, err));
     TRY(secrets_load(c, err));
+    TRY(usage_load(c, err));
     TRY(records_read_arrays(c, err));
     TRY(load_jobs(c, err));
     arrays_loaded(c);

@@ -6,6 +6,7 @@
 #include "server/control/records.h"
 #include "server/control/rights.h"
 #include "server/control/state.h"
+#include "server/control/usage.h"
 #include "server/http/call.h"
 
 /* With what its jobs hold now and have had, those that have ended included. */
@@ -39,10 +40,15 @@ void projects_get(struct core *c, struct call *call)
     const struct project *p = project_find(&c->cluster.projects, name);
     struct project plain = project_new(name);
 
-    if (p || strcmp(name, "default") == 0)
-        call_answer_new(call, 200, view(c, p ? p : &plain));
-    else
+    if (p || strcmp(name, "default") == 0) {
+        json_t *o = view(c, p ? p : &plain);
+
+        (void)json_object_set_new(json_object_get(o, "used"), "lately_device_seconds",
+                                  json_real(usage_of(c, name) / 1e6));
+        call_answer_new(call, 200, o);
+    } else {
         call_problem(call, 404, "unknown-project", "no project '%s'", name);
+    }
 }
 
 void projects_list(struct core *c, struct call *call)
@@ -59,7 +65,8 @@ static bool only_known(struct call *call)
     static const char *const known[] = {"name",        "quota",          "borrow",
                                         "weight",      "class",          "max_priority",
                                         "max_running", "max_queued",     "max_devices_per_user",
-                                        "max_time_s",  "default_time_s", "members"};
+                                        "max_time_s",  "default_time_s", "members",
+                                        "parent",      "classes"};
     const char *key;
     json_t *value;
 
@@ -69,11 +76,11 @@ static bool only_known(struct call *call)
         for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
             found = found || strcmp(key, known[i]) == 0;
         if (!found) {
-            call_problem(
-                call, 422, "unknown-field",
-                "a project has no field '%s'; known are quota, borrow, weight, class, max_priority, max_running, "
-                "max_queued, max_devices_per_user, max_time_s, default_time_s and members",
-                key);
+            call_problem(call, 422, "unknown-field",
+                         "a project has no field '%s'; known are parent, quota, borrow, classes, weight, class, "
+                         "max_priority, max_running, "
+                         "max_queued, max_devices_per_user, max_time_s, default_time_s and members",
+                         key);
             return false;
         }
     }
@@ -113,9 +120,16 @@ void projects_put(struct core *c, struct call *call)
             call, 422, "project-invalid",
             "'%s' is not valid: quota and ceilings want a number or null, borrow as well and only with a quota, "
             "max_priority one up to 100, default_time_s no more than max_time_s, weight a number from 0.001 to %g, "
-            "class elastic, guaranteed or "
-            "opportunistic, members null or {USER: \"member\" or \"manager\"} of at most %d",
+            "class elastic, guaranteed or opportunistic, parent a project's name or null, classes null or "
+            "{CLASS: {\"quota\": N, \"borrow\": N or null}} of at most 16, members null or {USER: \"member\" or "
+            "\"manager\"} of at most %d",
             wrong, PROJECT_WEIGHT_MAX, PROJECT_MEMBERS_MAX);
+        return;
+    }
+    wrong = project_check_parent(&c->cluster.projects, &p);
+    if (wrong) {
+        json_decref(p.members);
+        call_problem(call, 422, "project-invalid", "project '%s' cannot be within '%s': %s", p.name, p.parent, wrong);
         return;
     }
     before = was ? project_record(was) : NULL;
@@ -190,6 +204,9 @@ void projects_remove(struct core *c, struct call *call)
 
     if (!p) {
         call_problem(call, 404, "unknown-project", "no project '%s'", name);
+    } else if (project_has_inner(&c->cluster.projects, p)) {
+        call_problem(call, 409, "project-in-use", "other projects are within '%s'; give them another parent first",
+                     name);
     } else if (jobs && jobs->active.n > 0) {
         call_problem(call, 409, "project-in-use", "%zu jobs of project '%s' have not ended; cancel them first",
                      jobs->active.n, name);

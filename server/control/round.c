@@ -8,6 +8,7 @@
 #include "server/cluster/slots.h"
 #include "server/control/ceilings.h"
 #include "server/control/state.h"
+#include "server/control/usage.h"
 
 #define WINDOW 512 /* waiting jobs that are looked at of one project with the same choice of classes */
 #define GROUPS_MAX 64
@@ -39,6 +40,7 @@ struct round_own {
     struct sched_place *places;
     size_t n_places;
     struct count *counts;
+    int32_t *types;            /* of each project: quotas and limits by type */
     uint32_t **avoid;          /* by job: nodes that it is not given */
     struct profile **profiles; /* n of them, one a job at most */
     size_t n_profiles;
@@ -77,6 +79,7 @@ void round_clear(struct round *r)
     free(o->jobs);
     free(o->places);
     free(o->counts);
+    free(o->types);
     free(o->profiles);
     for (size_t i = 0; o->avoid && i < r->in.n_jobs; i++)
         free(o->avoid[i]);
@@ -697,15 +700,40 @@ static int show_jobs(struct core *c, struct round *r, struct entry **scratch)
 
 /* --- all of it ----------------------------------------------------------------------------------------- */
 
+static void fill_types(const struct core *c, const struct round *r, const struct project *p, int32_t *quota,
+                       int32_t *most)
+{
+    for (int t = 0; t < RATES_TYPES_MAX; t++) {
+        const char *name = (size_t)t < r->n_types ? c->cluster.classes.name[r->classes[t]] : NULL;
+        const struct project_class *k = name ? project_class(p, name) : NULL;
+        int64_t limit = name ? project_most(p, name) : INT64_MAX;
+
+        quota[t] = k ? k->quota : -1;
+        most[t] = limit > INT32_MAX ? -1 : (int32_t)limit;
+    }
+}
+
 static void fill_tenants(const struct core *c, struct round *r)
 {
+    const struct projects *all = &c->cluster.projects;
+
     r->own->tenants[0] = (struct sched_tenant){.borrow = -1, .weight_milli = 1000};
-    for (size_t i = 0; i < c->cluster.projects.n; i++)
-        r->own->tenants[i + 1] =
-            (struct sched_tenant){.quota = c->cluster.projects.v[i].quota < 0 ? 0 : c->cluster.projects.v[i].quota,
-                                  .borrow = c->cluster.projects.v[i].borrow,
-                                  .weight_milli = c->cluster.projects.v[i].weight_milli};
-    r->in.n_tenants = c->cluster.projects.n + 1;
+    for (size_t i = 0; i < all->n; i++) {
+        const struct project *p = &all->v[i], *up = project_parent(all, p);
+        int32_t *types = r->own->types + i * RATES_TYPES_MAX * 2;
+        struct sched_tenant *t = &r->own->tenants[i + 1];
+
+        *t = (struct sched_tenant){.quota = p->quota < 0 ? 0 : p->quota,
+                                   .borrow = p->borrow,
+                                   .weight_milli = p->weight_milli,
+                                   .within = up && project_ends(all, p) ? (uint32_t)(up - all->v) + 2 : 0};
+        if (p->n_classes == 0)
+            continue;
+        fill_types(c, r, p, types, types + RATES_TYPES_MAX);
+        t->type_quota = types;
+        t->type_most = types + RATES_TYPES_MAX;
+    }
+    r->in.n_tenants = all->n + 1;
 }
 
 static struct round_own *own_new(const struct core *c)
@@ -722,6 +750,7 @@ static struct round_own *own_new(const struct core *c)
     o->counts = calloc(slots + 1, sizeof(*o->counts));
     o->nodes = calloc(slots + 1, sizeof(*o->nodes));
     o->tenants = calloc(c->cluster.projects.n + 1, sizeof(*o->tenants));
+    o->types = calloc(c->cluster.projects.n + 1, 2 * RATES_TYPES_MAX * sizeof(*o->types));
     o->entries = calloc(c->jobs.n + 1, sizeof(struct entry *));
     o->jobs = calloc(c->jobs.n + 1, sizeof(*o->jobs));
     o->places = calloc(places, sizeof(*o->places));
@@ -745,13 +774,15 @@ int round_init(struct core *c, enum sched_mode mode, struct round *r)
     r->in.config.spread = true;
     memcpy(r->in.prices, c->dispatch.prices, sizeof(r->in.prices));
     if (scratch && o && o->rows && o->counts && o->nodes && o->tenants && o->entries && o->jobs && o->places &&
-        o->profiles && o->avoid) {
+        o->types && o->profiles && o->avoid) {
         number_types(c, r);
         number_rows(c, r);
         fill_tenants(c, r);
         status = ceilings_new(c, &o->ceilings);
         if (status == 0)
             status = show_jobs(c, r, scratch);
+        if (status == 0)
+            status = usage_share(c, o->entries, o->jobs, r->in.n_jobs);
         fill_nodes(r);
         r->in.nodes = o->nodes;
         r->in.tenants = o->tenants;

@@ -43,6 +43,7 @@ struct quarantine;
 struct readers;
 struct scrapes;
 struct storing;
+struct usage;
 struct waiters;
 struct watermark;
 
@@ -62,6 +63,7 @@ struct core_cfg {
     int audit_keep_s;              /* and how long an entry stays there */
     struct audit_file *audit_file; /* borrowed; NULL: none */
     struct sched_config sched;     /* policy and times */
+    int64_t share_half_us;         /* after which half of what users had is forgotten; 0: it counts for nothing */
     struct slow_rules slow;
     struct spares spares;
     uint32_t ports_from; /* where the search for a run's port begins: servers of one machine begin apart */
@@ -136,6 +138,7 @@ struct core {
     struct deltas *deltas;
     struct enroll *enroll;
     struct secrets *secrets;
+    struct usage *usage;
     struct looks *looks;
     struct scrapes *scrapes;
     struct log_quota log_quota;

@@ -32,6 +32,7 @@
 #include "server/control/scrapes.h"
 #include "server/control/secrets.h"
 #include "server/control/storing.h"
+#include "server/control/usage.h"
 #include "server/control/waiters.h"
 #include "server/control/wall.h"
 #include "server/http/call.h"
@@ -353,6 +354,7 @@ void turn_free(struct core *c)
     deltas_free(c->deltas);
     enroll_free(c->enroll);
     secrets_free(c->secrets);
+    usage_free(c->usage);
     looks_free(c->looks);
     scrapes_free(c->scrapes);
     free(c);
@@ -372,11 +374,12 @@ static int make_room(struct core *c)
     c->deltas = deltas_new();
     c->enroll = enroll_new();
     c->secrets = secrets_new();
+    c->usage = usage_new();
     c->looks = looks_new();
     c->scrapes = scrapes_new();
     return cluster_init(&c->cluster) == 0 && table_init(&c->jobs) == 0 && c->audit && c->events && c->givers &&
-                   c->waiters && c->quarantine && c->storing && c->deltas && c->enroll && c->secrets && c->looks &&
-                   c->scrapes
+                   c->waiters && c->quarantine && c->storing && c->deltas && c->enroll && c->secrets && c->usage &&
+                   c->looks && c->scrapes
                ? 0
                : -ENOMEM;
 }

@@ -545,6 +545,7 @@ static const char *const table_key[STORE_TABLES] = {
     [STORE_FILE_TOKENS] = "muster:file_tokens",
     [STORE_SECRETS] = "muster:secrets",
     [STORE_ARRAYS] = "muster:arrays",
+    [STORE_USAGE] = "muster:usage",
 };
 
 void store_put(struct store *s, enum store_table table, const char *name, const char *text)

@@ -95,6 +95,7 @@ enum store_table {
     STORE_FILE_TOKENS, /* by the place of the file: its token's SHA-256 and role */
     STORE_SECRETS,     /* by "USER/NAME": sealed */
     STORE_ARRAYS,      /* by "JOB": what an array is; by "JOB/CHUNK": how some of its tasks are */
+    STORE_USAGE,       /* by project and user: device time that they had lately */
     STORE_TABLES
 };
 

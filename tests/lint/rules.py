@@ -64,7 +64,7 @@ LAYERS = {"worker/engine/comm": [
      "readers", "sealing", "stalls", "standby", "waiters"],
     ["auth"], ["table"], ["state"],
     ["admission", "audit", "ceilings", "events", "incidents", "offsets", "plans", "ports", "proofs", "quarantine",
-     "records", "rendezvous", "retire", "rights", "round", "scrapes", "secrets", "storing"],
+     "records", "rendezvous", "retire", "rights", "scrapes", "secrets", "storing"], ["usage"], ["round"],
     ["change", "swaps", "timeline"],
     ["care", "enroll", "givers", "places", "wall"], ["learn", "runs", "view"],
     ["after", "arrays", "contact", "deltas", "dispatch", "hangs", "lags", "limits", "load", "log_quota", "looks",

@@ -237,6 +237,7 @@ static bool lead(struct one *o)
                                       .grace_us = 30 * SECOND,
                                       .starve_us = 600 * SECOND,
                                       .las_us = 3600 * SECOND};
+    cfg.share_half_us = 300 * SECOND;
     cfg.slow = (struct slow_rules){.ratio = 1.25, .after_us = 30 * SECOND, .retry_us = 3600 * SECOND};
     if (s->spares > 0)
         cfg.spares = (struct spares){.of = {{.class_ = "fast", .n = s->spares}}, .n = 1};

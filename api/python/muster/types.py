@@ -558,6 +558,8 @@ Project = TypedDict('Project', {
     'name': 'str',
     'quota': 'Union[int, None]',
     'borrow': 'Union[int, None]',
+    'parent': 'Union[str, None]',
+    'classes': 'Union[Dict[str, ProjectClassesValue], None]',
     'weight': 'float',
     'class': "Literal['elastic', 'guaranteed', 'opportunistic']",
     'max_priority': 'Union[int, None]',
@@ -571,9 +573,15 @@ Project = TypedDict('Project', {
 }, total=False)
 
 
+class ProjectClassesValue(TypedDict, total=False):
+    quota: int
+    borrow: Union[int, None]
+
+
 class ProjectUsed(TypedDict, total=False):
     devices: int
     device_seconds: float
+    lately_device_seconds: float
 
 
 class Problem(TypedDict, total=False):

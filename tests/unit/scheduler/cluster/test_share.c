@@ -17,8 +17,8 @@ static void use_is_forgotten_by_half_with_each_half_life(void **state)
         int64_t span_us, half_us;
         double want;
     } rows[] = {
-        {0, HOUR, 100}, {HOUR, HOUR, 50}, {2 * HOUR, HOUR, 25}, {HOUR / 2, HOUR, 70.710678}, {-HOUR, HOUR, 100},
-        {HOUR, 0, 100}, {2000 * HOUR, HOUR, 0},
+        {0, HOUR, 100},     {HOUR, HOUR, 50}, {2 * HOUR, HOUR, 25},   {HOUR / 2, HOUR, 70.710678},
+        {-HOUR, HOUR, 100}, {HOUR, 0, 100},   {2000 * HOUR, HOUR, 0},
     };
 
     (void)state;
@@ -51,7 +51,9 @@ static void shares_follow_weights_level_by_level(void **state)
         {"alone", {{SHARE_NONE, 1000, 9e12, true}}, 1, {1000}},
         {"even", {{SHARE_NONE, 1000, 9e12, true}, {SHARE_NONE, 1000, 9e12, true}}, 2, {1000, 1000}},
         {"one had all", {{SHARE_NONE, 1000, 9e12, true}, {SHARE_NONE, 1000, 0, true}}, 2, {69, 64000}},
-        {"who wants nothing takes no part", {{SHARE_NONE, 1000, 9e12, false}, {SHARE_NONE, 1000, 9e9, true}}, 2,
+        {"who wants nothing takes no part",
+         {{SHARE_NONE, 1000, 9e12, false}, {SHARE_NONE, 1000, 9e9, true}},
+         2,
          {1000, 1000}},
         {"had as its weight says", {{SHARE_NONE, 3000, 9e12, true}, {SHARE_NONE, 1000, 3e12, true}}, 2, {1000, 1000}},
         {"a user of a project beside one that had nothing",
@@ -141,18 +143,19 @@ static void start(struct play *p, int64_t now_us, uint32_t seed, const struct sh
         if (p->jobs[i].n_places == 0)
             p->jobs[i].rho_milli = 1000 + (waited < 1800 * S ? waited : 1800 * S) * 1000 / (600 * S);
     }
-    assert_int_equal(sched_schedule(&(struct sched_input){.config = {.mode = (now_us / S) % 60 == 0 ? SCHED_FULL : SCHED_FAST,
-                                                                     .now_us = now_us,
-                                                                     .round_us = 60 * S,
-                                                                     .starve_us = 1000 * HOUR},
-                                                          .nodes = &node,
-                                                          .n_nodes = 1,
-                                                          .tenants = &tenant,
-                                                          .n_tenants = 1,
-                                                          .jobs = p->jobs,
-                                                          .n_jobs = p->n},
-                                    &plan, &err),
-                     0);
+    assert_int_equal(
+        sched_schedule(&(struct sched_input){.config = {.mode = (now_us / S) % 60 == 0 ? SCHED_FULL : SCHED_FAST,
+                                                        .now_us = now_us,
+                                                        .round_us = 60 * S,
+                                                        .starve_us = 1000 * HOUR},
+                                             .nodes = &node,
+                                             .n_nodes = 1,
+                                             .tenants = &tenant,
+                                             .n_tenants = 1,
+                                             .jobs = p->jobs,
+                                             .n_jobs = p->n},
+                       &plan, &err),
+        0);
     for (size_t i = 0; i < p->n; i++)
         if (plan.verdicts[i].action == SCHED_START) {
             uint32_t key[2] = {seed, (uint32_t)p->jobs[i].id}, ctr[4] = {0}, out[4];
@@ -193,7 +196,8 @@ static void two_users_come_to_have_what_their_weights_say(void **state)
             for (; now > 3 * HOUR && waits[1] < 8; waits[1]++)
                 submit(&p, 1, now);
             start(&p, now, seed,
-                  (struct share_node[2]){{SHARE_NONE, 1000, p.use[0], true}, {SHARE_NONE, weight, p.use[1], now > 3 * HOUR}});
+                  (struct share_node[2]){{SHARE_NONE, 1000, p.use[0], true},
+                                         {SHARE_NONE, weight, p.use[1], now > 3 * HOUR}});
         }
         if (fabs((double)p.had_us[1] / (double)(p.had_us[0] + p.had_us[1]) - (weight == 1000 ? 0.5 : 0.75)) > 0.06)
             fail_msg("seed %u: of weights 1 and %g they had %lld and %lld s", seed, (double)weight / 1000,

@@ -10,10 +10,9 @@
 #define TYPES 2
 #define ANY (-1)
 
-static const struct rates_profile profile = {
-    .points = {{{1, 1000000}, {2, 1900000}, {4, 3600000}, {8, 7000000}},
-               {{1, 500000}, {2, 950000}, {4, 1800000}, {8, 3500000}}},
-    .n = {4, 4}};
+static const struct rates_profile profile = {.points = {{{1, 1000000}, {2, 1900000}, {4, 3600000}, {8, 7000000}},
+                                                        {{1, 500000}, {2, 950000}, {4, 1800000}, {8, 3500000}}},
+                                             .n = {4, 4}};
 
 struct scene {
     struct sched_node nodes[8];
