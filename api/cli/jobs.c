@@ -105,6 +105,14 @@ int jobs_submit(struct cli *c)
 
 /* --- showing ------------------------------------------------------------------------------------------- */
 
+/* Of a job that has ended: those of its last attempt. */
+static long long devices_had(const json_t *job)
+{
+    const json_t *l = json_object_get(job, "layout");
+
+    return cli_int(l, "tp") * cli_int(l, "pp") * cli_int(l, "cp") * cli_int(l, "dp");
+}
+
 static void print_jobs(json_t *jobs)
 {
     static const struct cli_table table = {
@@ -125,7 +133,10 @@ static void print_jobs(json_t *jobs)
         else if (json_object_get(job, "array"))
             arrays_progress(job, progress, sizeof(progress));
         arrays_id(job, id);
-        (void)snprintf(devices, sizeof(devices), "%lld/%lld", cli_int(d, "assigned"), cli_int(d, "max"));
+        if (cli_job_ended(job))
+            (void)snprintf(devices, sizeof(devices), "%lld", devices_had(job));
+        else
+            (void)snprintf(devices, sizeof(devices), "%lld/%lld", cli_int(d, "assigned"), cli_int(d, "max"));
         (void)snprintf(priority, sizeof(priority), "%lld", cli_int(job, "priority"));
         (void)snprintf(name, sizeof(name), "%.20s", cli_str(job, "name"));
         cli_job_time(job, time);
@@ -258,9 +269,9 @@ static void print_job(const json_t *job)
                  : *cli_str(job, "finished_at") ? "took"
                                                 : "running",
                  time);
-    (void)printf("priority      %lld\nattempt       %lld\ndevices       %lld of %lld to %lld\n",
-                 cli_int(job, "priority"), cli_int(job, "generation"), cli_int(d, "assigned"), cli_int(d, "min"),
-                 cli_int(d, "max"));
+    (void)printf("priority      %lld\nattempt       %lld\ndevices       %s%lld (%lld to %lld allowed)\n",
+                 cli_int(job, "priority"), cli_int(job, "generation"), cli_job_ended(job) ? "used " : "",
+                 cli_job_ended(job) ? devices_had(job) : cli_int(d, "assigned"), cli_int(d, "min"), cli_int(d, "max"));
     if (json_is_object(l))
         (void)printf("layout        tp %lld x pp %lld x cp %lld x dp %lld\n", cli_int(l, "tp"), cli_int(l, "pp"),
                      cli_int(l, "cp"), cli_int(l, "dp"));

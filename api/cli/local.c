@@ -375,10 +375,27 @@ static bool agent_is_ready(struct cluster *u, struct client **k)
     return node_is_ready(*k);
 }
 
+/* The port of the server that ran here last, so that what people kept of its address stays good. */
+static const char *last_port(const struct cluster *u, char ret[8])
+{
+    char path[PATH_MAX];
+    const char *url, *colon;
+    json_t *doc;
+
+    (void)snprintf(path, sizeof(path), "%s/server.json", u->state);
+    doc = json_load_file(path, 0, NULL);
+    url = json_string_value(json_object_get(doc, "url"));
+    colon = url ? strrchr(url, ':') : NULL;
+    (void)snprintf(ret, 8, "%.5s", colon && colon[1 + strspn(colon + 1, "0123456789")] == '\0' ? colon + 1 : "");
+    json_decref(doc);
+    return *ret ? ret : "7717";
+}
+
 static int bring_up(struct cli *c, struct cluster *u, struct client **k)
 {
-    char log[PATH_MAX], token[PATH_MAX], agent_state[PATH_MAX], host[65] = "local";
-    const char *server_argv[] = {"musterd", "--state", u->state, "--port", cli_option(c, "port"), NULL};
+    char log[PATH_MAX], token[PATH_MAX], agent_state[PATH_MAX], host[65] = "local", last[8];
+    const char *port = cli_option(c, "port");
+    const char *server_argv[] = {"musterd", "--state", u->state, "--port", port ? port : last_port(u, last), NULL};
     int r;
 
     (void)snprintf(log, sizeof(log), "%s/musterd.log", u->state);
@@ -413,6 +430,19 @@ static int bring_up(struct cli *c, struct cluster *u, struct client **k)
     return r ? r : wait_for(u, &u->agent, "agent.log", agent_is_ready, k);
 }
 
+/* On a terminal, which one person sees: an address that signs in. */
+static void print_sign_in(const struct cluster *u, struct client *k)
+{
+    char path[PATH_MAX];
+    struct buf token;
+
+    (void)snprintf(path, sizeof(path), "%s/token", u->state);
+    buf_init(&token, 4096);
+    if (cli_read_file(path, &token, NULL) == 0)
+        (void)printf("open %s/#token=%.*s\n", client_url(k), (int)strcspn(buf_text(&token), "\r\n"), buf_text(&token));
+    buf_clear(&token);
+}
+
 static int say_up(struct cli *c, const struct cluster *u, struct client *k, const char *what)
 {
     json_t *doc;
@@ -421,6 +451,8 @@ static int say_up(struct cli *c, const struct cluster *u, struct client *k, cons
     if (!c->json) {
         (void)printf("the cluster is %s: %s\nthe dashboard asks for a token, which is in %s/token\n", what,
                      client_url(k), u->state);
+        if (cli_is_terminal())
+            print_sign_in(u, k);
         return CLI_DONE;
     }
     doc = json_pack("{s:s,s:s,s:i,s:i}", "url", client_url(k), "state", u->state, "server_pid", (int)u->server.pid,

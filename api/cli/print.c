@@ -122,6 +122,13 @@ static double seconds_at(const json_t *o, const char *key)
     return strptime(cli_str(o, key), "%Y-%m-%dT%H:%M:%S", &tm) ? (double)timegm(&tm) : 0;
 }
 
+bool cli_job_ended(const json_t *job)
+{
+    const char *state = cli_str(job, "state");
+
+    return strcmp(state, "succeeded") == 0 || strcmp(state, "failed") == 0 || strcmp(state, "cancelled") == 0;
+}
+
 void cli_job_time(const json_t *job, char out[CLI_DURATION_MAX])
 {
     double from = seconds_at(job, "started_at"), to = seconds_at(job, "finished_at");

@@ -26,6 +26,7 @@ const char *cli_colour(const char *code); /* "" where there are none */
 const char *cli_state_colour(const char *state);
 void cli_duration(double seconds, char out[CLI_DURATION_MAX]); /* "1m05s" */
 /* How long a job has run, or waited for its first devices, or took from its start to its end; "-": it never started. */
+bool cli_job_ended(const json_t *job);
 void cli_job_time(const json_t *job, char out[CLI_DURATION_MAX]);
 const char *cli_job_why(const json_t *job); /* what it does or waits for, or how it failed; borrowed */
 void cli_print_text(const char *text);      /* control characters as '?' */

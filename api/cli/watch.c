@@ -86,7 +86,7 @@ static void take_metrics(struct watching *w, const json_t *d)
 {
     double s = cli_real(d, "step_ms") / 1000;
 
-    w->step = cli_int(d, "step") + (cli_int(d, "v") < 1); /* version 1 counts the steps that are done */
+    w->step = cli_int(d, "step") + (w->steps > 0 && cli_int(d, "v") < 1); /* version 1 counts steps that are done */
     w->loss = json_is_number(json_object_get(d, "loss")) ? cli_real(d, "loss") : NAN;
     w->rate = cli_real(d, "tokens_per_s");
     w->step_s = w->step_s > 0 ? 0.9 * w->step_s + 0.1 * s : s;
@@ -217,7 +217,27 @@ int watch_job(struct cli *c, const char *job)
     return watch_outcome(c, job, true);
 }
 
+/* What became of a job that has ended, without its history. -1: it has not ended. */
+static int tell_end(struct cli *c, const char *id)
+{
+    json_auto_t *job = NULL;
+    char path[256];
+
+    TRY(cli_job_path(id, "", path));
+    TRY(cli_call(c, "GET", path, NULL, NULL, &job));
+    if (!cli_job_ended(job))
+        return -1;
+    (void)printf("%s %s: ", id, cli_str(job, "state"));
+    cli_print_text(cli_str(json_object_get(job, "reason"), "text"));
+    (void)fputc('\n', stdout);
+    return watch_outcome(c, id, true);
+}
+
 int watch_run(struct cli *c)
 {
+    int r = c->json || cli_option(c, "history") ? -1 : tell_end(c, c->arg[0]);
+
+    if (r >= 0)
+        return r;
     return watch_job(c, c->arg[0]);
 }

@@ -68,13 +68,14 @@ function head(getJob) {
         progress.set(p?.steps ? p.step / p.steps : job.state === 'succeeded' ? 1 : 0, job.state);
         text(steps, p?.steps ? `step ${ui.count(p.step)} of ${ui.count(p.steps)}` : 'no step yet');
         text(eta, job.state === 'running' && p?.eta_s ? `about ${ui.duration(p.eta_s)} left` : '');
-        for (const key of ['loss', 'eval', 'rate'])
+        facts.loss.parentElement.hidden = !train && typeof p?.loss !== 'number';
+        for (const key of ['eval', 'rate'])
             facts[key].parentElement.hidden = !train;
         text(facts.loss, ui.loss(p?.loss));
         text(facts.eval, ui.loss(job.eval?.loss));
         text(facts.rate, p?.tokens_per_s ? ui.count(p.tokens_per_s) : '–');
         const d = job.devices, asked = d.min === d.max ? d.min : `${d.min}–${d.max}`;
-        text(facts.devices, d.assigned && !ui.isEnded(job) ? `${d.assigned} of ${asked}` : asked);
+        text(facts.devices, ui.isEnded(job) ? `used ${ui.devicesHad(job)}` : d.assigned ? `${d.assigned} of ${asked}` : asked);
         facts.layout.parentElement.hidden = !train;
         text(facts.layout, job.layout ? ui.layout(job.layout) || 'one rank' : '–');
         const plan = job.plan;

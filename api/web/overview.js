@@ -73,13 +73,14 @@ function fill(r, job) {
     r.reason.title = why ?? '';
     r.progress.hidden = job.kind === 'command' && !tasks;
     r.progress.set(done, job.state);
-    text(r.steps, tasks ? tasks.words : p?.steps ? `${ui.count(p.step)} / ${ui.count(p.steps)}` : job.kind === 'command' ? 'command' : '');
+    text(r.steps, tasks ? tasks.words : p?.steps ? `${ui.count(p.step)} / ${ui.count(p.steps)}`
+        : p?.step ? `step ${ui.count(p.step)}` : job.kind === 'command' ? 'command' : '');
     text(r.cells.loss, ui.loss(p?.loss));
     text(r.cells.rate, job.state === 'running' && p?.tokens_per_s ? ui.count(p.tokens_per_s) : '–');
     const d = job.devices;
     text(r.cells.devices, d.assigned ? `${d.assigned}` : d.min === d.max ? `${d.min} wanted` : `${d.min}–${d.max} wanted`);
     if (ui.isEnded(job) && !d.assigned)
-        text(r.cells.devices, d.min === d.max ? `${d.min}` : `${d.min}–${d.max}`);
+        text(r.cells.devices, ui.devicesHad(job));
     if (tasks)
         text(r.cells.devices, `${d.min === d.max ? d.min : `${d.min}–${d.max}`} each`);
     if (tasks?.running)
@@ -166,7 +167,7 @@ export function overview(main, signal) {
         under.replaceChildren(...(store.fault && !store.loaded ? [ui.problemBox(store.fault, store.readAll)]
             : what === 'reading' ? [h('p.note.pad', {}, 'Reading…')]
                 : what === 'no jobs' ? [ui.empty('No jobs yet', h('p', {}, 'Submit the first one from a terminal:'),
-                    ui.commandLine('muster submit examples/quickstart.yaml --watch'))]
+                    ui.commandLine('muster submit --follow -- echo it works'))]
                     : what === 'no match' ? [ui.empty('Nothing matches', h('button', { type: 'button', onclick: () => {
                         filter = 'all';
                         words = search.value = '';

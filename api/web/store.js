@@ -143,7 +143,8 @@ function take(type, event) {
     if (type === 'metrics') {
         if (job) {
             const steps = job.progress?.steps;
-            const step = event.data.step + (event.data.v >= 1 ? 0 : 1); // version 1 counts the steps that are done
+            /* Training counted from 0 before version 1; a program's own steps are as it wrote them. */
+            const step = event.data.step + (steps && !(event.data.v >= 1) ? 1 : 0);
             job.progress = { ...job.progress, step, loss: event.data.loss, tokens_per_s: event.data.tokens_per_s,
                 eta_s: steps && event.data.step_ms ? (steps - step) * event.data.step_ms / 1000 : job.progress?.eta_s };
         }

@@ -32,6 +32,9 @@ export function text(el, value) {
 export const ENDED = ['succeeded', 'failed', 'cancelled'];
 export const WAITING = ['queued', 'suspended', 'recovering'];
 export const isEnded = (job) => ENDED.includes(job.state);
+
+/* Of a job that has ended: the devices of its last attempt; 0: it never had any. */
+export const devicesHad = ({ layout: l }) => (l ? l.tp * l.pp * l.cp * l.dp : 0);
 export const isWaiting = (job) => WAITING.includes(job.state);
 
 const whole = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
@@ -186,8 +189,8 @@ export function confirm(title, words, verb, dangerous) {
         const dialog = h('dialog', { 'aria-labelledby': 'confirm-title' },
             h('form', { method: 'dialog' },
                 h('h2', { id: 'confirm-title' }, title), h('p', {}, words),
-                h('.buttons', {}, h('button', { value: 'no', type: 'submit' }, 'Not now'),
-                    h(dangerous ? 'button.danger' : 'button.primary', { value: 'yes', type: 'submit', autofocus: true }, verb))));
+                h('.buttons', {}, h('button', { value: 'no', type: 'submit', autofocus: dangerous }, 'Back'),
+                    h(dangerous ? 'button.danger' : 'button.primary', { value: 'yes', type: 'submit', autofocus: !dangerous }, verb))));
         dialog.addEventListener('close', () => {
             dialog.remove();
             resolve(dialog.returnValue === 'yes');

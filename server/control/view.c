@@ -24,7 +24,8 @@ json_t *view_progress(const json_t *line, int steps)
     json_t *loss = json_object_get(line, "loss"), *speed = json_object_get(line, "tokens_per_s");
 
     done = done < 0 ? 0 : done > INT32_MAX ? INT32_MAX : done; /* a job's program may write any number */
-    done += json_object_get(line, "step") && json_integer_value(json_object_get(line, "v")) < 1; /* from 0 before */
+    if (steps > 0 && json_object_get(line, "step") && json_integer_value(json_object_get(line, "v")) < 1)
+        done++; /* training counted from 0 before version 1; a program's own steps are as it wrote them */
     loss = json_is_number(loss) ? loss : NULL;
     speed = json_is_number(speed) ? speed : NULL;
     eta_s = (double)(steps > done ? steps - done : 0) * step_ms / 1000.0;
@@ -327,6 +328,13 @@ static void add_slow(const struct entry *e, json_t *causes)
                                 json_pack("[s]", "see what else runs on the node; muster node test compares it")));
 }
 
+static const char *outcome_class(const struct job *j)
+{
+    const char *class = json_string_value(json_object_get(j->outcome, "class"));
+
+    return class ? class : "";
+}
+
 json_t *view_explain(struct core *c, const struct job *j, const struct entry *e)
 {
     json_t *causes = json_array(), *help = json_array();
@@ -339,8 +347,9 @@ json_t *view_explain(struct core *c, const struct job *j, const struct entry *e)
     if (j->state == JOB_SUSPENDED)
         (void)json_array_append_new(help, json_string("resume it"));
     if (j->state == JOB_FAILED)
-        (void)json_array_append_new(help,
-                                    json_string("read its logs; allow more restarts with retry.max or retry.user"));
+        (void)json_array_append_new(
+            help, json_sprintf("read its logs; allow more restarts with %s",
+                               strcmp(outcome_class(j), "user") == 0 ? "retry.user" : "retry.max"));
     if (asked && job_waits(j))
         (void)snprintf(summary, sizeof(summary), "%s", json_string_value(json_object_get(asked, "text")));
     else

@@ -189,6 +189,23 @@ def test_a_key_queues_one_job(cluster):
     assert "k-1" in other.stderr
 
 
+def test_of_a_job_that_has_ended_its_end_is_told(cluster, trained):
+    line = f"{trained} succeeded: every rank is done"
+    assert run(cluster, "watch", trained).stdout == line + "\n"
+    assert len(run(cluster, "watch", trained, "--history").stdout.splitlines()) > 3
+    row = next(r for r in run(cluster, "list").stdout.splitlines() if r.startswith(trained + " "))
+    assert re.search(r" 2 +60/60 ", row), row
+    job = said(cluster, "submit", "-o", "json", "--", "sh", "-c",
+               "echo '{\"step\": 7, \"loss\": 0.5}' > $MUSTER_RUN_DIR/metrics.jsonl; exit 3")["id"]
+    failed = run(cluster, "watch", job, status=1)
+    assert "exit code 3" in failed.stderr
+    assert run(cluster, "watch", job, status=1).stdout.count("\n") == 1
+    shown = run(cluster, "show", job).stdout
+    assert re.search(r"^progress +step 7, loss 0.5000$", shown, re.M), shown
+    help_of_it = run(cluster, "explain", job).stdout
+    assert "retry.user" in help_of_it and "retry.max" not in help_of_it
+
+
 # --- what is refused -----------------------------------------------------------------------------------
 
 def test_all_faults_of_a_spec_are_said_at_once_by_file_and_pointer(cluster):
@@ -290,8 +307,8 @@ def test_list_filters_and_goes_over_pages(cluster, trained):
 
 def test_show_tells_all_of_a_job(cluster, trained):
     text = run(cluster, "show", trained).stdout
-    for line in (f"job           {trained}", "state         succeeded: every rank is done", "devices       0 of 2 to 2",
-                 "layout        tp 2 x pp 1 x cp 1 x dp 1"):
+    for line in (f"job           {trained}", "state         succeeded: every rank is done",
+                 "devices       used 2 (2 to 2 allowed)", "layout        tp 2 x pp 1 x cp 1 x dp 1"):
         assert line in text.splitlines(), text
     assert re.search(r"^took          \d+s$", text, re.M) and "outcome" not in text
     assert re.search(r"^progress      step 60 of 60, loss \d\.\d{4}, \d+ tokens/s$", text, re.M)
@@ -719,8 +736,12 @@ def test_up_and_down_leave_no_process_and_no_stale_file(tmp_path):
         assert os.listdir(f"{state}/agent/runs") == [] or not os.path.exists(f"{state}/agent/agent.pid")
         assert json.loads(muster("down", "-o", "json").stdout) == {"state": state, "was_up": False}
         assert muster("list").returncode == 5
-        assert muster("up", "--port", "0", "--devices", "cpu:2").returncode == 0  # with what it knew
+        up = json.loads(muster("up", "--port", "0", "--devices", "cpu:2", "-o", "json").stdout)  # with what it knew
         assert json.loads(muster("show", job, "-o", "json").stdout)["id"] == job
+        os.kill(up["server_pid"], signal.SIGKILL)
+        wait_for("its end", lambda: not os.path.exists(f"/proc/{up['server_pid']}"))
+        after = json.loads(muster("up", "--devices", "cpu:2", "-o", "json").stdout)
+        assert after["url"] == up["url"] and after["server_pid"] != up["server_pid"], "after a crash: the same address"
         assert muster("down").returncode == 0
         assert [command_line(p) for p in marked(mark)] == []
     finally:

@@ -42,6 +42,16 @@ static void progress_takes_any_number_that_a_program_writes(void **state)
     }
 }
 
+static void steps_of_a_program_are_as_it_wrote_them(void **state)
+{
+    json_t *line = json_loads("{\"step\": 3}", 0, NULL), *o = view_progress(line, 0);
+
+    (void)state;
+    assert_int_equal(json_integer_value(json_object_get(o, "step")), 3);
+    json_decref(line);
+    json_decref(o);
+}
+
 static void a_node_is_shown_as_it_can_be_used(void **state)
 {
     struct scene *s = *state;
@@ -98,6 +108,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(progress_takes_any_number_that_a_program_writes),
+        TEST(steps_of_a_program_are_as_it_wrote_them),
         TEST(a_node_is_shown_as_it_can_be_used),
         TEST(a_job_that_waits_says_for_what),
     };
