@@ -344,11 +344,6 @@ int assignment_set_read(const json_t *doc, struct assignment_set *ret, struct me
     return wire_read(&assignment_set_message, doc, ret, err);
 }
 
-json_t *assignment_set_write(const struct assignment_set *s)
-{
-    return wire_write(&assignment_set_message, s);
-}
-
 void assignment_set_clear(struct assignment_set *s)
 {
     wire_clear(&assignment_set_message, s);

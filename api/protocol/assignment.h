@@ -93,7 +93,6 @@ json_t *assignment_write(const struct assignment *a); /* new; NULL without memor
 void assignment_clear(struct assignment *a);
 
 int assignment_set_read(const json_t *doc, struct assignment_set *ret, struct merr *err);
-json_t *assignment_set_write(const struct assignment_set *s);
 void assignment_set_clear(struct assignment_set *s);
 
 #endif

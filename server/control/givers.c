@@ -163,15 +163,14 @@ static struct job_holder *holder_on(const struct job *j, const char *node)
     return NULL;
 }
 
-void givers_append(struct core *c, const struct node *n, json_t *all,
-                   json_t *(*make)(void *arg, const struct entry *e, const char *node), void *arg)
+void givers_each(struct core *c, const struct node *n, givers_fn *fn, void *arg)
 {
     for (size_t i = 0; i < c->givers->n; i++) {
         const struct entry *e = table_find(&c->jobs, c->givers->v[i]);
         const struct job_holder *h = e && e->job.live ? holder_on(&e->job, n->name) : NULL;
 
         if (h && !h->done)
-            (void)json_array_append_new(all, make(arg, e, n->name));
+            fn(arg, e, n->name);
     }
 }
 

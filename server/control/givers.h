@@ -31,9 +31,9 @@ void givers_load(struct core *c, struct entry *e);  /* a job as it was stored */
 void givers_start(struct core *c, struct entry *e); /* a run was assigned: those that it can use, and no others */
 /* Name the run's givers in its assignment. Returns 0 or -ENOMEM. */
 int givers_assign(const struct job *j, struct assignment *a);
-/* Append the assignments for which the node is to run a giver; make() gives one, new. */
-void givers_append(struct core *c, const struct node *n, json_t *all,
-                   json_t *(*make)(void *arg, const struct entry *e, const char *node), void *arg);
+/* Tell fn of each job for which the node is to run a giver. */
+typedef void givers_fn(void *arg, const struct entry *e, const char *node);
+void givers_each(struct core *c, const struct node *n, givers_fn *fn, void *arg);
 /* What a node reports of its giver for the run that is live. True: it was over before, and may be forgotten. */
 bool givers_take(struct core *c, struct entry *e, const struct node *n, const struct report_run *run);
 void givers_resumed(struct core *c, struct entry *e); /* the run has its state: who has not come by now need not */

@@ -8,6 +8,7 @@
 #include "api/protocol/assignment.h"
 #include "api/protocol/rendezvous.h"
 #include "api/spec_plan.h"
+#include "base/buf.h"
 #include "server/cluster/slots.h"
 #include "server/control/agent_rights.h"
 #include "server/control/contact.h"
@@ -21,6 +22,7 @@
 #define WAITERS_MAX 8192
 #define WRITTEN 16 /* runs whose assignments are kept for the next node of a pass */
 #define HUNG_GRACE_S 1
+#define SET_BYTES ((size_t)256 << 20) /* of all assignments of a node: much more than its devices need */
 
 /* --- long-polls -------------------------------------------------------------------------------------- */
 
@@ -115,12 +117,15 @@ static json_t *make_assignment(const struct core *c, const struct entry *e)
     return doc;
 }
 
-/* The assignments of a pass over the polls, in which no job changes: all nodes of a run are sent the same one. */
+/* The assignments of a pass over the polls, in which no job changes, as text: all nodes of a run are sent the same one
+ * but for the proof at its end, and the ranks of a large one are not written for each. */
 struct written {
     const struct core *core;
+    struct buf *set; /* that is being written */
     struct {
         uint64_t job;
-        json_t *doc;
+        char *text; /* up to the last brace; NULL: none, or no memory */
+        size_t len;
     } v[WRITTEN];
     size_t next;
 };
@@ -128,39 +133,54 @@ struct written {
 static void written_clear(struct written *w)
 {
     for (size_t i = 0; i < WRITTEN; i++)
-        json_decref(w->v[i].doc);
+        free(w->v[i].text);
 }
 
-static json_t *assignment_new(void *arg, const struct entry *e, const char *node)
+static char *assignment_text(const struct core *c, const struct entry *e)
+{
+    json_t *doc = make_assignment(c, e);
+    char *text = doc ? json_dumps(doc, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(17)) : NULL;
+
+    json_decref(doc);
+    return text;
+}
+
+/* Append the job's assignment to the node's set. */
+static void add_assignment(void *arg, const struct entry *e, const char *node)
 {
     struct written *w = arg;
     struct assignment a = {.world = 0};
-    json_t *doc;
     size_t at = 0;
 
-    while (at < WRITTEN && (!w->v[at].doc || w->v[at].job != e->job.id))
+    while (at < WRITTEN && (!w->v[at].text || w->v[at].job != e->job.id))
         at++;
     if (at == WRITTEN) {
         at = w->next++ % WRITTEN;
-        json_decref(w->v[at].doc);
+        free(w->v[at].text);
         w->v[at].job = e->job.id;
-        w->v[at].doc = make_assignment(w->core, e);
+        w->v[at].text = assignment_text(w->core, e);
+        w->v[at].len = w->v[at].text ? strlen(w->v[at].text) - 1 : 0;
     }
-    doc = json_copy(w->v[at].doc); /* what is in it stays the same */
+    w->set->failed = w->set->failed || !w->v[at].text;
+    if (buf_failed(w->set))
+        return;
     agent_prove(w->core->cfg.run_key, e->job.id, e->job.generation, node, a.proof);
-    if (doc && json_object_set_new(doc, "proof", json_string(a.proof)) < 0) {
-        json_decref(doc);
-        doc = NULL;
-    }
-    return doc;
+    if (w->set->data[w->set->len - 1] != '[')
+        (void)buf_addstr(w->set, ",");
+    (void)buf_add(w->set, w->v[at].text, w->v[at].len);
+    (void)buf_printf(w->set, ",\"proof\":\"%s\"}", a.proof);
 }
 
-static json_t *assignments_json(struct core *c, const struct node *n, struct written *w)
+/* All that the node is to have, as an assignment_set. */
+static void answer_assignments(struct core *c, struct call *call, const struct node *n, struct written *w)
 {
-    json_t *all = json_array(), *doc;
+    BUF_CLEAR_AUTO struct buf set;
     uint64_t seen[SLOTS_MAX];
     size_t n_seen = 0;
 
+    buf_init(&set, SET_BYTES);
+    w->set = &set;
+    (void)buf_printf(&set, "{\"version\":%llu,\"assignments\":[", (unsigned long long)n->version);
     for (size_t k = 0; k < n->n_slots; k++) {
         struct entry *e = n->slots[k].job ? table_find(&c->jobs, n->slots[k].job) : NULL;
         bool known = false;
@@ -170,12 +190,16 @@ static json_t *assignments_json(struct core *c, const struct node *n, struct wri
         if (known || !e || !e->job.live || e->run.folders != ENTRY_FOLDERS_MADE)
             continue;
         seen[n_seen++] = n->slots[k].job;
-        (void)json_array_append_new(all, assignment_new(w, e, n->name));
+        add_assignment(w, e, n->name);
     }
-    givers_append(c, n, all, assignment_new, w);
-    doc = assignment_set_write(&(struct assignment_set){.version = (int64_t)n->version, .list = all});
-    json_decref(all);
-    return doc;
+    givers_each(c, n, add_assignment, w);
+    (void)buf_addstr(&set, "]}");
+    call->page = buf_detach(&set);
+    call->page_is_json = true;
+    if (call->page)
+        call_answer_new(call, 200, NULL);
+    else
+        call_problem(call, 503, "no-memory", "no memory for what the node is to have; ask again");
 }
 
 enum poll_kind { POLL_ASSIGNMENTS, POLL_RENDEZVOUS };
@@ -218,7 +242,7 @@ static bool answer(struct core *c, struct poll *p, bool now, struct written *w)
     if (p->kind == POLL_ASSIGNMENTS) {
         if (n->version == p->version && !now)
             return false;
-        call_answer_new(p->call, 200, assignments_json(c, n, w));
+        answer_assignments(c, p->call, n, w);
         return true;
     }
     e = table_find(&c->jobs, p->job);
