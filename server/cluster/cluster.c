@@ -46,6 +46,14 @@ struct node *cluster_node(const struct cluster *cl, const char *name)
     return there ? cl->nodes[at] : NULL;
 }
 
+size_t cluster_after(const struct cluster *cl, const char *name)
+{
+    bool there;
+    size_t at = node_at(cl, name, &there);
+
+    return at + there;
+}
+
 struct node *cluster_add(struct cluster *cl, const char *name, uint64_t version)
 {
     bool there;

@@ -32,6 +32,9 @@ void cluster_clear(struct cluster *cl);
 /* Borrowed; NULL: there is no such node. */
 struct node *cluster_node(const struct cluster *cl, const char *name);
 
+/* Where in nodes the first one is whose name comes after this one; n_nodes: none does. */
+size_t cluster_after(const struct cluster *cl, const char *name);
+
 /* The node of that name, made with this version of its assignments when it is new. NULL: CLUSTER_NODES_MAX, or no
  * memory. */
 struct node *cluster_add(struct cluster *cl, const char *name, uint64_t version);

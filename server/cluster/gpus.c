@@ -103,39 +103,34 @@ json_t *gpus_view(const struct node *n, int slot)
     return NULL;
 }
 
-/* One sample a GPU that says it. */
-static void print_metric(const struct cluster *cl, struct buf *b, const char *name, const char *help, const char *field,
-                         long long scale)
+static const struct {
+    const char *name, *help, *field;
+    long long scale;
+} metrics[GPUS_METRICS] = {
+    [GPUS_UTILIZATION] = {"muster_gpu_utilization_percent", "Share of the time that some kernel ran", "utilization", 1},
+    [GPUS_MEMORY] = {"muster_gpu_memory_used_bytes", "Memory in use", "memory_used_mib", 1 << 20},
+    [GPUS_POWER] = {"muster_gpu_power_watts", "Power drawn", "power_w", 1},
+    [GPUS_TEMPERATURE] = {"muster_gpu_temperature_celsius", "Temperature", "temperature_c", 1},
+    [GPUS_ECC] = {"muster_gpu_ecc_uncorrected", "Uncorrected ECC errors since the driver was loaded", "ecc_uncorrected",
+                  1},
+};
+
+void gpus_print_head(struct buf *b, enum gpus_metric m)
 {
-    (void)buf_printf(b, "# HELP %s %s\n# TYPE %s gauge\n", name, help, name);
-    for (size_t i = 0; i < cl->n_nodes; i++) {
-        const struct node *n = cl->nodes[i];
-        json_t *gpu;
-        size_t k;
-
-        json_array_foreach (n->gpus, k, gpu) {
-            const json_t *value = json_object_get(gpu, field);
-
-            if (json_is_integer(value))
-                (void)buf_printf(b, "%s{node=\"%s\",slot=\"%lld\"} %lld\n", name, n->name,
-                                 (long long)json_integer_value(json_object_get(gpu, "slot")),
-                                 (long long)json_integer_value(value) * scale);
-        }
-    }
+    (void)buf_printf(b, "# HELP %s %s\n# TYPE %s gauge\n", metrics[m].name, metrics[m].help, metrics[m].name);
 }
 
-void gpus_metrics(const struct cluster *cl, struct buf *b)
+void gpus_print_node(struct buf *b, enum gpus_metric m, const struct node *n)
 {
-    bool any = false;
+    json_t *gpu;
+    size_t i;
 
-    for (size_t i = 0; i < cl->n_nodes && !any; i++)
-        any = json_array_size(cl->nodes[i]->gpus) > 0;
-    if (!any)
-        return;
-    print_metric(cl, b, "muster_gpu_utilization_percent", "Share of the time that some kernel ran", "utilization", 1);
-    print_metric(cl, b, "muster_gpu_memory_used_bytes", "Memory in use", "memory_used_mib", 1 << 20);
-    print_metric(cl, b, "muster_gpu_power_watts", "Power drawn", "power_w", 1);
-    print_metric(cl, b, "muster_gpu_temperature_celsius", "Temperature", "temperature_c", 1);
-    print_metric(cl, b, "muster_gpu_ecc_uncorrected", "Uncorrected ECC errors since the driver was loaded",
-                 "ecc_uncorrected", 1);
+    json_array_foreach (n->gpus, i, gpu) {
+        const json_t *value = json_object_get(gpu, metrics[m].field);
+
+        if (json_is_integer(value))
+            (void)buf_printf(b, "%s{node=\"%s\",slot=\"%lld\"} %lld\n", metrics[m].name, n->name,
+                             (long long)json_integer_value(json_object_get(gpu, "slot")),
+                             (long long)json_integer_value(value) * metrics[m].scale);
+    }
 }

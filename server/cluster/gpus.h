@@ -37,7 +37,10 @@ void gpus_shift(struct node *n, int64_t by_us);
 /* What is known of the GPU of a slot; new; NULL: no GPU, or nothing is known. */
 json_t *gpus_view(const struct node *n, int slot);
 
-/* Append the metrics of all GPUs in Prometheus' text format. */
-void gpus_metrics(const struct cluster *cl, struct buf *b);
+/* Metrics in Prometheus' text format: append the lines before a metric, and one sample for each GPU of a node. */
+enum gpus_metric { GPUS_UTILIZATION, GPUS_MEMORY, GPUS_POWER, GPUS_TEMPERATURE, GPUS_ECC, GPUS_METRICS };
+
+void gpus_print_head(struct buf *b, enum gpus_metric m);
+void gpus_print_node(struct buf *b, enum gpus_metric m, const struct node *n);
 
 #endif

@@ -198,6 +198,8 @@ int64_t turn_due_us(const struct core *c)
 {
     int64_t tick = c->turn.next_tick_us, round = c->turn.next_round_us;
 
+    if (scrapes_printing(c->scrapes))
+        return 0;
     return c->schedule_wanted && round < tick ? round : tick;
 }
 
@@ -263,6 +265,7 @@ bool turn_take(struct core *c, struct call *list)
     after_follow(c);
     if (c->schedule_wanted && c->now.mono_us >= c->turn.next_round_us)
         schedule(c);
+    scrapes_turn(c);
     arrays_turn(c); /* what has started makes room for others that wait */
     durable = commit(c);
     deliver(c, durable);
@@ -293,6 +296,7 @@ void turn_close(struct core *c)
     polls_answer(c, true);
     storing_stop(c);
     looks_stop(c);
+    scrapes_stop(c);
     events_stop(c);
 }
 
