@@ -1,12 +1,12 @@
 /* bench dispatch - how fast the server starts jobs, and tells the nodes of a large one
  *
- * The server's own turns over a Redis and a disk of its own, driven by one thread, with the thread of folders beside it;
- * agents are requests without sockets, each with a long-poll that is asked again once it is answered. One job of 1,024
- * ranks on 128 nodes: seconds from its submit until all nodes are told. And 7,600 jobs of one device wait when 1,000 idle
- * nodes of 8 devices come: starts a second until every node has been told of all of its jobs. Beside both: writing as
- * many assignments as text alone, and the seconds of a processor that the turns took, which say the same on a machine
- * that does other things meanwhile. And with 100,000 jobs and 1,000 nodes of 8 GPUs: the longest turn while /metrics is
- * printed.
+ * The server's own turns over a Redis and a disk of its own, driven by one thread, with the thread of folders beside
+ * it; agents are requests without sockets, each with a long-poll that is asked again once it is answered. One job of
+ * 1,024 ranks on 128 nodes: seconds from its submit until all nodes are told. And 7,600 jobs of one device wait when
+ * 1,000 idle nodes of 8 devices come: starts a second until every node has been told of all of its jobs. Beside both:
+ * writing as many assignments as text alone, and the seconds of a processor that the turns took, which say the same on
+ * a machine that does other things meanwhile. And with 100,000 jobs and 1,000 nodes of 8 GPUs: the longest turn while
+ * /metrics is printed.
  */
 #include <errno.h>
 #include <limits.h>
