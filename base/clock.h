@@ -15,6 +15,9 @@
 /* Microseconds on the monotonic clock: for deadlines and durations. */
 int64_t clock_mono_us(void);
 
+/* Microseconds that the calling thread has had a processor: what else runs on the machine does not count in them. */
+int64_t clock_thread_us(void);
+
 /* Microseconds since 1970 UTC: for people and records, never for deadlines. */
 int64_t clock_wall_us(void);
 

@@ -10,8 +10,12 @@
 #define WELL_AGAIN 3 /* windows */
 #define HOST_SHARE 0.05
 #define AWAY_SHARE 0.2
-#define STEP_SHARE 0.01    /* of the step, that a slow rank makes longer */
-#define ROLE_SLOWER 0.2231 /* ln 1.25 */
+/* What else runs on a processor changes within seconds, and until then takes processor time from the same work: it was
+ * seen to double it for 3 s, and to add a fifth for longer. */
+#define HELD_US 6e6f
+#define SLOWER_CROWDED 0.1398f /* ln 1.15 */
+#define STEP_SHARE 0.01        /* of the step, that a slow rank makes longer */
+#define ROLE_SLOWER 0.2231     /* ln 1.25 */
 #define ROLE_WINDOWS 3
 
 /* --- making ------------------------------------------------------------------------------------------- */
@@ -79,7 +83,8 @@ int lag_new(const struct lag_place *places, size_t n, struct lag **ret)
          (l->role_told = calloc(n + 1, sizeof(*l->role_told))) && (l->excess = calloc(n + 1, sizeof(*l->excess))) &&
          (l->scratch = calloc(n + 1, sizeof(*l->scratch))) && (l->sigmas = calloc(n + 1, sizeof(*l->sigmas))) &&
          (l->cells = calloc(n + 1, sizeof(*l->cells))) && (l->early = calloc(n + 1, sizeof(*l->early))) &&
-         (l->lasting = calloc(n + 1, sizeof(*l->lasting))) && (l->withheld = calloc(n + 1, sizeof(*l->withheld)));
+         (l->lasting = calloc(n + 1, sizeof(*l->lasting))) && (l->crowded = calloc(n + 1, sizeof(*l->crowded))) &&
+         (l->withheld = calloc(n + 1, sizeof(*l->withheld)));
     for (int i = 0; i < LAG_LONG && ok; i++)
         ok = (l->late[i] = calloc(n + 1, sizeof(*l->late[i])));
     for (int k = 0; k < LAG_KINDS && ok; k++)
@@ -131,6 +136,7 @@ void lag_free(struct lag *l)
     free(l->cells);
     free(l->early);
     free(l->lasting);
+    free(l->crowded);
     free(l->withheld);
     free(l->excess);
     free(l->scratch);
@@ -279,7 +285,9 @@ static float data_share(struct lag *l, const struct window *w, uint32_t rank)
 static void classify(struct lag *l, const struct window *w, struct lag_finding *f)
 {
     const struct lag_place *p = &l->place[f->rank];
-    float lost = l->withheld[f->rank];
+    const struct held *h = &l->past[f->rank].held;
+    float lost =
+        l->crowded[p->role] ? lag_lacks(h->more[LAG_BUSY] / h->us, h->more[LAG_CPU] / h->us) : l->withheld[f->rank];
     bool link = false;
 
     lag_find_lateness(l, w, f);
@@ -294,6 +302,35 @@ static void classify(struct lag *l, const struct window *w, struct lag_finding *
         f->class_ = LAG_HOST;
         f->withheld = lost;
     }
+}
+
+/* A rank whose processor is shared is slow only as others are by turns, until that has lasted. */
+static void hold(struct lag *l, const struct window *w, uint32_t rank, bool hit)
+{
+    struct held *h = &l->past[rank].held;
+    float wall = w->told[rank].sum.wall;
+
+    h->missed = hit ? 0 : h->missed + 1;
+    if (h->missed > 1)
+        *h = (struct held){0};
+    if (!hit)
+        return;
+    h->windows++;
+    h->us += wall;
+    for (int m = 0; m < LAG_MEASURES; m++)
+        h->more[m] += wall * (isnan(l->more[m][rank]) ? l->excess[rank] : l->more[m][rank]);
+}
+
+static bool is_sure(const struct lag *l, uint32_t rank)
+{
+    const struct past *p = &l->past[rank];
+    const struct held *h = &p->held;
+    float busy = h->more[LAG_BUSY], cpu = h->more[LAG_CPU];
+
+    if (!l->crowded[l->place[rank].role])
+        return l->lasting[rank] || lag_twice(p->hits);
+    return h->windows > 1 && h->us >= HELD_US &&
+           (cpu > SLOWER_CROWDED * h->us || lag_lacks(busy / h->us, cpu / h->us) > 0);
 }
 
 /* There is news of the rank, or may be. */
@@ -319,7 +356,7 @@ static void judge_rank(struct lag *l, const struct window *w, uint32_t rank, flo
         f.class_ = LAG_COMPUTE;
         f.factor = exp((double)(isnan(l->more[LAG_BUSY][rank]) ? 0 : l->more[LAG_BUSY][rank]));
         lag_add(v, &f);
-    } else if (!p->slow && (p->hits & 1) && (l->lasting[rank] || lag_twice(p->hits))) {
+    } else if (!p->slow && (p->hits & 1) && is_sure(l, rank)) {
         p->slow = true;
         classify(l, w, &f);
         lag_add(v, &f);
@@ -343,10 +380,11 @@ static void judge_ranks(struct lag *l, const struct window *w, struct lag_verdic
         bool starves = t->sum.starved > (float)AWAY_SHARE * t->sum.wall;
         float data = data_share(l, w, i), away = starves ? lag_starved_more(l, w, i) : 0;
         bool hit = l->excess[i] > 0 && t->sum.busy * (1 - expf(-l->excess[i])) > (float)STEP_SHARE * t->sum.wall;
-        bool stalls = data > (float)HOST_SHARE, lacks = away > (float)AWAY_SHARE && !l->hit[LAG_CPU][i];
+        bool stalls = data > (float)HOST_SHARE, lacks = away > (float)AWAY_SHARE;
 
         if (l->cells[i] < STEPS_LEAST)
             continue;
+        hold(l, w, i, hit);
         p->hits = (uint8_t)(p->hits << 1 | hit);
         p->data_hits = (uint8_t)(p->data_hits << 1 | stalls);
         p->away_hits = (uint8_t)(p->away_hits << 1 | lacks);

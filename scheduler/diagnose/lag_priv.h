@@ -38,7 +38,13 @@ struct usual {        /* of one of few */
     float spread;     /* how much that varies */
 };
 
-struct past {                           /* of a rank */
+struct held { /* how long a rank has been slow without two windows of other findings, and the means of that time */
+    uint32_t windows, missed;
+    float us, more[LAG_MEASURES]; /* times us */
+};
+
+struct past { /* of a rank */
+    struct held held;
     uint8_t hits, data_hits, away_hits; /* of the last windows, the newest lowest */
     uint8_t quiet;                      /* windows without, of one that was found */
     bool slow;
@@ -86,7 +92,8 @@ struct lag {
     bool *hit[LAG_MEASURES];   /* and whether that is no chance */
     float *excess;             /* by rank: ln of its slowness; 0: no hit */
     bool *lasting;             /* and whether it has been there for LAG_LONG windows */
-    float *withheld;           /* the share of its time computing that it had no processor, and would have needed one */
+    uint8_t *crowded; /* by role: in which of the last three windows its ranks shared their processors with others */
+    float *withheld;  /* the share of its time computing that it had no processor, and would have needed one */
     float *sigmas;
     float *scratch;
 };
@@ -95,6 +102,10 @@ float lag_median(const float *v, size_t n); /* 0: of none */
 float lag_median_few(float *v, size_t n);   /* the same, cheaper where n is small; v is sorted */
 float lag_starved_more(const struct lag *l, const struct window *w, uint32_t rank);
 bool lag_twice(uint8_t hits); /* in the last three windows */
+
+/* The share of a time computing that is longer by busy, of which cpu is more processor time (both ln), in which the
+ * rank had no processor; 0: that is the smaller part of it. */
+float lag_lacks(float busy, float cpu);
 void lag_add(struct lag_verdict *v, const struct lag_finding *f);
 
 /* lag_ranks: more, hit, excess, lasting, withheld and sigmas of all ranks in a window. Costs in it become ratios. */

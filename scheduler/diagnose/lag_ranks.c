@@ -21,6 +21,8 @@
 #define EARLY_SLACK 0.02f
 #define EARLY_ALARM 0.35f
 #define WITHHELD_LEAST 0.05f /* ln: of time computing, where it may be for want of a processor */
+#define CROWDED 0.05f        /* of the time a rank waited for a processor */
+#define UNUSUAL 3            /* spreads: what deviates by more is no more usual for it */
 #define LANES 64             /* ranks whose cells are sorted side by side */
 
 /* --- residuals ----------------------------------------------------------------------------------------- */
@@ -268,66 +270,93 @@ static float beside(struct lag *l, const float *value, const uint32_t *rank, siz
 static void learn_few(struct usual *u, float own, float apart)
 {
     float weight = u->windows < PAST_LEAST ? 1.0f / (float)(u->windows + 1) : (float)PAST_WEIGHT;
-    float off = fabsf(apart - u->apart);
+    float off = apart - u->apart, most = UNUSUAL * (u->spread > (float)SIGMA_FEW ? u->spread : (float)SIGMA_FEW);
 
+    if (u->windows >= PAST_LEAST)
+        off = off > most ? most : off < -most ? -most : off;
     u->own += weight * (own - u->own);
     if (u->windows > 0)
-        u->spread += weight * (1.2533f * off - u->spread);
-    u->apart += weight * (apart - u->apart);
+        u->spread += weight * (1.2533f * fabsf(off) - u->spread);
+    u->apart += weight * off;
     u->windows++;
 }
 
 /* Ranks of a role with few members: slower than they were, in comparison with the others, or much slower since the
- * beginning. own: of all ranks; change: by how much that is more than it was. */
-static void hit_few(struct lag *l, enum lag_measure m, const float *own, const float *change, const uint32_t *rank,
-                    size_t n)
+ * beginning. own: of all ranks; change: by how much that is more than it was; apart: from the others, is set. */
+static void hit_few(struct lag *l, enum lag_measure m, const float *own, const float *change, float *apart,
+                    const uint32_t *rank, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         uint32_t me = rank[i];
-        struct usual *u = &l->past[me].usual[m];
+        const struct usual *u = &l->past[me].usual[m];
         float sigma = u->spread > (float)SIGMA_FEW ? u->spread : (float)SIGMA_FEW;
-        float apart = n > 1 ? own[me] - beside(l, own, rank, n, me) : change[me] - beside(l, change, rank, n, me);
-        float more = apart - u->apart;
-        bool past = u->windows >= PAST_LEAST; /* of two ranks, the other may be faster than it was */
+        float more;
 
-        if (isnan(apart))
+        apart[me] = n > 1 ? own[me] - beside(l, own, rank, n, me) : change[me] - beside(l, change, rank, n, me);
+        more = apart[me] - u->apart;
+        if (isnan(apart[me]))
             continue;
-        if (past && more > (float)SLOWER_FEW && more > SIGMAS * sigma && (l->n > 2 || change[me] > more / 4)) {
+        if (u->windows >= PAST_LEAST && more > (float)SLOWER_FEW && more > SIGMAS * sigma &&
+            (l->n > 2 || change[me] > more / 4)) { /* of two ranks, the other may be faster than it was */
             l->hit[m][me] = true;
-        } else if (n > 1 && apart > (float)SLOWER_ALWAYS && apart > SIGMAS * sigma) {
+        } else if (n > 1 && apart[me] > (float)SLOWER_ALWAYS && apart[me] > SIGMAS * sigma) {
             l->hit[m][me] = true;
-            more = apart;
+            more = apart[me];
         }
         l->more[m][me] = more;
         if (m == LAG_BUSY || l->hit[m][me])
             l->sigmas[me] = more / sigma;
-        if (!l->hit[m][me] || !past)
-            learn_few(u, own[me], apart);
     }
+}
+
+/* What is usual is learnt while nobody is slow: of a slow rank both measures deviate, and the others from it. */
+static void learn_role(struct lag *l, float *const own[LAG_MEASURES], float *const apart[LAG_MEASURES],
+                       const uint32_t *rank, size_t n)
+{
+    bool slow = false;
+
+    for (size_t i = 0; i < n; i++)
+        slow = slow || l->hit[LAG_BUSY][rank[i]] || l->hit[LAG_CPU][rank[i]];
+    for (int m = 0; m < LAG_MEASURES; m++)
+        for (size_t i = 0; i < n; i++) {
+            struct usual *u = &l->past[rank[i]].usual[m];
+
+            if (!isnan(apart[m][rank[i]]) && (!slow || u->windows < PAST_LEAST))
+                learn_few(u, own[m][rank[i]], apart[m][rank[i]]);
+        }
 }
 
 static int compare_few(struct lag *l, const struct window *w)
 {
-    float *own = calloc(2 * l->n + 1, sizeof(*own)), *change;
+    float *of = calloc(3 * LAG_MEASURES * l->n + 1, sizeof(*of)), *own[LAG_MEASURES], *apart[LAG_MEASURES];
 
-    if (!own)
+    if (!of)
         return -ENOMEM;
-    change = own + l->n;
     for (int m = 0; m < LAG_MEASURES; m++) {
+        float *change = of + 3 * (size_t)m * l->n;
+
+        own[m] = change + l->n;
+        apart[m] = own[m] + l->n;
         for (size_t i = 0; i < l->n; i++) {
             const struct usual *u = &l->past[i].usual[m];
 
-            own[i] = m == LAG_BUSY ? logf(median_of_cells(l, w, (uint32_t)i)) : processor_cost(l, w, (uint32_t)i);
-            change[i] = u->windows > 0 ? own[i] - u->own : 0;
+            own[m][i] = m == LAG_BUSY ? logf(median_of_cells(l, w, (uint32_t)i)) : processor_cost(l, w, (uint32_t)i);
+            change[i] = u->windows > 0 ? own[m][i] - u->own : 0;
         }
         for (size_t k = 0; k < l->roles; k++) {
             size_t n = l->role_at[k + 1] - l->role_at[k];
 
             if (n > 0 && n < FEW)
-                hit_few(l, (enum lag_measure)m, own, change, l->by_role + l->role_at[k], n);
+                hit_few(l, (enum lag_measure)m, own[m], change, apart[m], l->by_role + l->role_at[k], n);
         }
     }
-    free(own);
+    for (size_t k = 0; k < l->roles; k++) {
+        size_t n = l->role_at[k + 1] - l->role_at[k];
+
+        if (n > 0 && n < FEW)
+            learn_role(l, own, apart, l->by_role + l->role_at[k], n);
+    }
+    free(of);
     return 0;
 }
 
@@ -338,29 +367,43 @@ float lag_starved_more(const struct lag *l, const struct window *w, uint32_t ran
 {
     uint32_t role = l->place[rank].role, n = l->role_at[role + 1] - l->role_at[role], by = n > SAMPLE ? n / SAMPLE : 1;
     const uint32_t *of = l->by_role + l->role_at[role];
+    float cpu = l->more[LAG_CPU][rank];
     size_t got = 0;
 
     for (uint32_t i = 0; i < n; i += by)
         if (of[i] != rank && w->told[of[i]].sum.wall > 0)
             l->scratch[got++] = w->told[of[i]].sum.starved / w->told[of[i]].sum.wall;
-    return w->told[rank].sum.starved / w->told[rank].sum.wall - lag_median(l->scratch, got);
+    return w->told[rank].sum.starved / w->told[rank].sum.wall -
+           lag_median(l->scratch, got) * (cpu > 0 ? expf(cpu) : 1); /* who needs more of it waits for more */
+}
+
+float lag_lacks(float busy, float cpu)
+{
+    return busy > WITHHELD_LEAST && cpu < busy / 2 ? 1 - expf(cpu - busy) : 0;
 }
 
 /* The share of its time computing that it had no processor, and would have needed one: it got less processor time than
- * that time needs, or the kernel counted that it waited for it. Who needs more processor time waits for more, too. */
+ * that time needs, or the kernel counted that it waited for it. */
 static float find_withheld(struct lag *l, const struct window *w, uint32_t rank)
 {
-    float busy = l->more[LAG_BUSY][rank], cpu = l->more[LAG_CPU][rank], share = 0, starved;
+    float busy = l->more[LAG_BUSY][rank], cpu = l->more[LAG_CPU][rank], share = lag_lacks(busy, cpu), starved;
     const struct lag_sample *s = &w->told[rank].sum;
 
-    if (!(busy > WITHHELD_LEAST) || !(s->busy > 0) || l->hit[LAG_CPU][rank] || cpu >= busy / 2)
+    if (!(busy > WITHHELD_LEAST) || !(s->busy > 0) || (!isnan(cpu) && share == 0))
         return 0;
-    if (!isnan(cpu))
-        share = 1 - expf(cpu - busy);
     starved = s->starved > 0 ? lag_starved_more(l, w, rank) * s->wall / s->busy : 0;
     if (starved > (1 - expf(-busy)) / 2 && starved > share)
         share = starved < 0.95f ? starved : 0.95f;
     return share;
+}
+
+/* Processors compute, and a rank had to wait for one. */
+static bool is_crowded(const struct lag *l, const struct window *w, const uint32_t *rank, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isnan(l->more[LAG_CPU][rank[i]]) && w->told[rank[i]].sum.starved > CROWDED * w->told[rank[i]].sum.wall)
+            return true;
+    return false;
 }
 
 /* More processor time than the others need counts where the time that it computes is longer, too: the times of one
@@ -372,7 +415,8 @@ static void settle(struct lag *l, const struct window *w, uint32_t rank, bool fe
 
     l->excess[rank] = 0;
     l->withheld[rank] = find_withheld(l, w, rank);
-    if (l->hit[LAG_BUSY][rank] && (!few || isnan(cpu) || l->hit[LAG_CPU][rank] || l->withheld[rank] > 0))
+    if (l->hit[LAG_BUSY][rank] &&
+        ((!few && !l->crowded[l->place[rank].role]) || isnan(cpu) || l->hit[LAG_CPU][rank] || l->withheld[rank] > 0))
         l->excess[rank] = busy;
     else if (l->hit[LAG_CPU][rank] && busy > cpu / 4)
         l->excess[rank] = cpu;
@@ -404,6 +448,7 @@ void lag_compare(struct lag *l, struct window *w)
             hit_many(l, w, rank, n);
             hit_lasting(l, rank, n);
         }
+        l->crowded[k] = (uint8_t)((l->crowded[k] << 1 | is_crowded(l, w, rank, n)) & 7);
         for (size_t i = 0; i < n; i++)
             settle(l, w, rank[i], n < FEW);
     }

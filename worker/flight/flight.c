@@ -353,6 +353,7 @@ void flight_enter(struct flight *f, const struct flight_call *call)
     f->kind = kind_of(call->group);
     f->enter_us = o.enter_us;
     atomic_store(&f->page->entered, i + 1);
+    f->enter_cpu_us = clock_thread_us();
 }
 
 /* One word is stored at once, so the entry's version need not change. */
@@ -363,6 +364,7 @@ void flight_leave(struct flight *f)
 
     assert(n > 0);
     f->call_us[f->kind] += (uint64_t)(now - f->enter_us);
+    f->calls_cpu_us += clock_thread_us() - f->enter_cpu_us;
     atomic_store(&f->page->ring[(n - 1) % FLIGHT_RING][WORD_LEAVE], (uint64_t)now);
     if (f->inside)
         atomic_store_explicit(&f->inside[GROUP_LEFT],
@@ -371,12 +373,16 @@ void flight_leave(struct flight *f)
     f->inside = NULL;
 }
 
-void flight_calls_take(struct flight *f, uint32_t ret_us[FLIGHT_KINDS])
+int64_t flight_calls_take(struct flight *f, uint32_t ret_us[FLIGHT_KINDS])
 {
+    int64_t cpu_us = f->calls_cpu_us;
+
+    f->calls_cpu_us = 0;
     for (int i = 0; i < FLIGHT_KINDS; i++) {
         ret_us[i] = f->call_us[i] < UINT32_MAX ? (uint32_t)f->call_us[i] : UINT32_MAX;
         f->call_us[i] = 0;
     }
+    return cpu_us;
 }
 
 void flight_step_add(struct flight *f, const struct flight_step *step)

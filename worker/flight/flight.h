@@ -78,7 +78,7 @@ struct flight_step { /* what a step took; times in microseconds */
     uint32_t busy_us;               /* computing: without what is told below */
     uint32_t call_us[FLIGHT_KINDS]; /* in operations of groups, by kind: waiting for others, and moving bytes */
     uint32_t data_us, save_us;      /* waiting for what is trained on, and for what is being saved */
-    uint32_t cpu_us;                /* of processors, that all threads of the process had */
+    uint32_t cpu_us;                /* of a processor, that the computing thread had in busy_us */
     uint32_t work;                  /* tokens; those in long documents count for more */
     uint32_t kib;                   /* sent */
 };
@@ -116,8 +116,9 @@ void flight_cause_set(struct flight *f, enum exit_cause cause); /* why it is abo
 void flight_lost_set(struct flight *f, int rank);               /* which rank is gone, so that it cannot go on */
 void flight_enter(struct flight *f, const struct flight_call *call);
 void flight_leave(struct flight *f);
-/* How long the rank has been in operations of each kind of groups since it was asked last, microseconds. */
-void flight_calls_take(struct flight *f, uint32_t ret_us[FLIGHT_KINDS]);
+/* How long the rank has been in operations of each kind of groups since it was asked last, microseconds. Returns the
+ * processor time that its thread had in them. */
+int64_t flight_calls_take(struct flight *f, uint32_t ret_us[FLIGHT_KINDS]);
 /* A step is over. */
 void flight_step_add(struct flight *f, const struct flight_step *step);
 /* Something of the operation that the rank waits in has moved; cheap enough for some hundred times a second. */

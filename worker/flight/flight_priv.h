@@ -62,6 +62,7 @@ struct flight {
     enum flight_kind kind;    /* of the group of the newest operation */
     int64_t enter_us;         /* when it was entered */
     uint64_t call_us[FLIGHT_KINDS];
+    int64_t enter_cpu_us, calls_cpu_us; /* processor time of the rank's thread: then, and in operations */
     int64_t sign_us;       /* the rank's last sign of life */
     uint64_t first_step;   /* that it computed; UINT64_MAX: none yet */
     uint64_t window;       /* of GAP_STEPS steps: the number of the present one */

@@ -45,6 +45,7 @@ static void a_step_is_told_by_what_it_was_spent_on(void **state)
     assert_true(t.busy_us >= 4000); /* 7 ms besides calls, of which 2 were for data and 1 for saving */
     assert_true(t.busy_us + t.call_us[FLIGHT_TP] + t.call_us[FLIGHT_WORLD] + 3000 + 5000 <= t.wall_us);
     assert_true(t.cpu_us >= 1000);
+    assert_true(t.cpu_us < t.wall_us - 3000 - 5000); /* without that of calls, and of what comes after it */
     assert_int_equal(t.work, 512);
     assert_int_equal(t.kib, 5);
     flight_close(s.flight);
