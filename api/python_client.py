@@ -12,7 +12,7 @@ import textwrap
 import yaml
 
 HEAD = '"""{}.\n\nWritten by `make openapi` from api/openapi.yaml.\n"""\n'
-LEFT_OUT = ("/v1/agents/", "/assets/", "/openapi.yaml")  # for agents and browsers
+LEFT_OUT = ("/v1/agents/", "/v1/bundles/", "/assets/", "/openapi.yaml")  # for agents, `muster submit` and browsers
 SIMPLE = {"integer": "int", "number": "float", "boolean": "bool", "string": "str", "null": "None"}
 STREAMED = ("Last-Event-ID", "Idempotency-Key", "changes", "follow")  # of streams, and of every submit
 

@@ -38,6 +38,9 @@ struct faults {
 void faults_add(struct faults *f, const char *pointer, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void faults_clear(struct faults *f);
 
+/* Whether a command (as JSON) brings its files along: its workdir is a folder of those then. */
+bool spec_has_source(const json_t *command);
+
 /* A new array [{"pointer":…,"message":…}, …]; NULL when memory is short. */
 json_t *faults_json(const struct faults *f);
 
@@ -137,6 +140,10 @@ struct job_spec {
         char **argv; /* NULL-terminated, argv[0] the program */
         char **env;  /* NULL-terminated "NAME=value", or "NAME@secret" for one of the user's secrets */
         char *workdir;
+        char *bundle; /* name of what its user has uploaded (bundle.h), and it runs in; NULL: none */
+        struct {
+            char *url, *ref, *commit; /* NULL: none; ref: what commit was known as */
+        } git;
         int grace_s;  /* SIGTERM to SIGKILL; default 10 */
         int ranks;    /* processes a device: 1 */
         bool elastic; /* an order gives it another number of devices between devices.min and max */

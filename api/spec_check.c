@@ -454,8 +454,10 @@ void spec_check(struct reading *r)
 
     if (sound(r, "/devices/min", "/devices/max", NULL) && s->devices.min > s->devices.max)
         faults_add(r->f, "/devices/max", "%d is less than min, which is %d", s->devices.max, s->devices.min);
-    if (s->kind != JOB_TRAIN)
+    if (s->kind != JOB_TRAIN) {
+        spec_check_source(r);
         return;
+    }
     check_model(r);
     check_samples(r);
     check_parallel(r);
@@ -478,7 +480,7 @@ static bool climbs(const char *path)
 
 void spec_check_paths(const json_t *doc, struct faults *f)
 {
-    const json_t *train = json_object_get(doc, "train");
+    const json_t *train = json_object_get(doc, "train"), *command = json_object_get(doc, "command");
     const struct {
         const char *pointer;
         const json_t *path;
@@ -487,7 +489,7 @@ void spec_check_paths(const json_t *doc, struct faults *f)
         {"/train/data/tokenizer_path", json_object_get(json_object_get(train, "data"), "tokenizer_path")},
         {"/train/data/index", json_object_get(json_object_get(train, "data"), "index")},
         {"/train/init/from", json_object_get(json_object_get(train, "init"), "from")},
-        {"/command/workdir", json_object_get(json_object_get(doc, "command"), "workdir")},
+        {"/command/workdir", spec_has_source(command) ? NULL : json_object_get(command, "workdir")},
     };
 
     const char *dir = json_string_value(json_object_get(json_object_get(doc, "checkpoint"), "dir"));

@@ -1,6 +1,7 @@
 /* The table of a spec's fields: reading, the JSON schema and docs/spec.md all come from it. */
 #include <string.h>
 
+#include "api/bundle.h"
 #include "api/spec_array.h"
 #include "api/spec_priv.h"
 
@@ -194,7 +195,16 @@ const struct field spec_fields[] = {
      .help = "variables added to the environment"},
     {"/command/workdir", FIELD_TEXT, SCOPE_COMMAND, AT(command.workdir),
      .computed = "the folder that `muster submit` is called in; over REST the job's folder",
-     .help = "folder that it runs in, on every node"},
+     .help = "folder that it runs in, on every node; with bundle a folder of that"},
+    {"/command/bundle", FIELD_TEXT, SCOPE_COMMAND, AT(command.bundle), .hi = BUNDLE_NAME_BYTES - 1, .computed = "none",
+     .help = "SHA-256 of files that the user has uploaded, as `muster submit --upload DIR` does: the job runs in a "
+             "copy of them, `work` in its folder"},
+    {"/command/git/url", FIELD_TEXT, SCOPE_COMMAND, AT(command.git.url), .computed = "none",
+     .help = "https://, ssh:// or an absolute path, without a password; `work` in the job's folder is then its commit"},
+    {"/command/git/ref", FIELD_TEXT, SCOPE_COMMAND, AT(command.git.ref), .computed = "HEAD",
+     .help = "branch, tag or commit that `muster submit` looks up as it submits"},
+    {"/command/git/commit", FIELD_TEXT, SCOPE_COMMAND, AT(command.git.commit),
+     .computed = "what `muster submit` finds for ref", .help = "what is checked out, in full"},
     {"/command/grace_s", FIELD_INT, SCOPE_COMMAND, AT(command.grace_s), .lo = 0, .hi = 3600, .def = "10",
      .help = "seconds from SIGTERM to SIGKILL"},
     {"/command/ranks", FIELD_INT, SCOPE_COMMAND, AT(command.ranks), .lo = 1, .hi = 1, .def = "1",
@@ -360,6 +370,7 @@ const char *spec_object_help(const char *path)
         {"/train/optimizer", "how weights change"},
         {"/train/eval", "evaluation loss, on held-out data"},
         {"/command", "any program, one process a device; either this or train"},
+        {"/command/git", "a repository whose files the job runs in, checked out by its node"},
         {"/parallel", "how ranks share the work of training; what is \"auto\" the planner chooses when the job starts, "
                       "and the text \"auto\" leaves tp, pp, schedule, chunks and recompute to it"},
         {"/compress", "compression of messages and checkpoints"},

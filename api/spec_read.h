@@ -4,7 +4,7 @@
 
 #include "api/spec_priv.h"
 
-#define SPEC_FIELDS_MAX 128
+#define SPEC_FIELDS_MAX 144
 
 enum read_state { READ_ABSENT, READ_GIVEN, READ_BAD };
 
@@ -29,6 +29,9 @@ bool spec_is_filled(const char *path);
 /* The document of a task, new; full has no short forms. NULL with faults, or without memory. */
 json_t *spec_fill_task(const json_t *full, const struct job_spec *spec, size_t position, const char *job,
                        json_t **ret_params, struct faults *f);
+
+/* Where a command's files come from: the faults of that. */
+void spec_check_source(struct reading *r);
 
 /* Add the faults of fields that are right one by one but not together, and of what this version does not do.
  * Fields that were bad themselves are left out of it. */

@@ -31,6 +31,7 @@
 #include "server/control/sealing.h"
 #include "server/control/standby.h"
 #include "server/control/turn.h"
+#include "server/store/bundle_store.h"
 #include "server/store/redis.h"
 #include "server/store/spool_disk.h"
 #include "server/store/watermark.h"
@@ -51,7 +52,8 @@ struct settings {
     int user_jobs, user_streams, agents;
     const char *audit_file;
     int audit_keep_s;
-    uint64_t keep_ended_bytes, user_bytes, audit_bytes, min_free, job_logs, all_logs;
+    uint64_t keep_ended_bytes, user_bytes, audit_bytes, min_free, job_logs, all_logs, max_upload, user_uploads;
+    int keep_uploads_s;
     const char *advertise, *node_ca, *spare;
     int node_certificate_s;
     bool insecure, accept_loss, standby;
@@ -63,6 +65,7 @@ struct server { /* all that runs */
     struct redis *redis;
     struct spool_disk *spool;
     struct audit_file *audit_file;
+    struct bundle_store *bundles;
     struct store *store;
     struct watermark *watermark;
     struct standby *standby;
@@ -156,6 +159,11 @@ static const struct option_row rows[] = {
     {"user-bytes", 0, "BYTES", "of the specs of those", OPTION_BYTES, .def = "64m", AT(user_bytes)},
     {"user-streams", 0, "N", "streams that one user may follow at a time; admins: any number", OPTION_INT, 1,
      EVENTS_FOLLOWERS_MAX, "64", AT(user_streams)},
+    {"max-upload", 0, "BYTES", "of one upload (`muster submit --upload`)", OPTION_BYTES, .def = "64m", AT(max_upload)},
+    {"user-uploads", 0, "BYTES", "of all that one user has uploaded and that is kept", OPTION_BYTES, .def = "1g",
+     AT(user_uploads)},
+    {"keep-uploads", 0, "S", "seconds that an upload stays which no job needs", SECONDS(60, YEAR, "7d"),
+     AT(keep_uploads_s)},
     {"policy", 0, "NAME", "muster, or to compare with: fifo, backfill, las, maxmin, srtf-oracle", OPTION_WORD,
      .words = sched_policy_names, .def = "muster", AT(policy)},
     {"round", 0, "S", "seconds between rounds that weigh everything anew", SECONDS(1, DAY, "60"), AT(round_s)},
@@ -401,6 +409,13 @@ static int start_core(const struct settings *o, struct server *s, struct merr *e
     cfg.spool.job_bytes = (int64_t)o->job_logs;
     cfg.spool.all_bytes = o->all_logs ? (int64_t)o->all_logs : half_of_disk(s->jobs_dir);
     if (r == 0)
+        r = bundle_store_open(&(struct bundle_store_cfg){.jobs = s->jobs_dir,
+                                                         .bytes_max = o->max_upload,
+                                                         .user_bytes = o->user_uploads,
+                                                         .keep_us = (int64_t)o->keep_uploads_s * 1000000},
+                              &s->bundles, err);
+    cfg.bundles = s->bundles;
+    if (r == 0)
         r = auth_start(s->state, agents_share(o), s->store, &s->auth, err);
     if (r == 0 && o->audit_file)
         r = audit_file_open(o->audit_file, &s->audit_file, err);
@@ -514,6 +529,7 @@ static void stop(struct server *s)
     watermark_close(s->watermark);
     redis_stop(s->redis);
     spool_disk_close(s->spool);
+    bundle_store_close(s->bundles);
     auth_free(s->auth);
     node_ca_close(s->node_ca);
     stats_free(s->stats);

@@ -263,7 +263,8 @@ class Cluster:
         if token:
             sent["Authorization"] = f"Bearer {token}"
         try:
-            answer = self.session.request(method, self.url + path, json=body, headers=sent, timeout=timeout)
+            answer = self.session.request(method, self.url + path, headers=sent, timeout=timeout,
+                                          **{"data" if isinstance(body, bytes) else "json": body})
         except requests.RequestException as e:
             return 0, {"detail": str(e)}
         kind = answer.headers.get("Content-Type", "").split(";")[0]

@@ -9,6 +9,7 @@
 
 #include "api/cli/cli.h"
 #include "api/cli/print.h"
+#include "api/cli/upload.h"
 #include "api/cli/commands.h"
 #include "api/times.h"
 #include "base/buf.h"
@@ -66,6 +67,8 @@ static int queue_all(struct cli *c, const json_t *doc)
 
     if (cli_option(c, "watch") || cli_option(c, "follow") || cli_option(c, "dry-run"))
         return cli_fail(CLI_USAGE, "--watch, --follow and --dry-run are of one job; the file has a list of them");
+    if (cli_option(c, "upload") || cli_option(c, "git"))
+        return cli_fail(CLI_USAGE, "--upload and --git are of one job; the file has a list of them");
     json_array_foreach (json_object_get(doc, "jobs"), i, job) {
         if (!cli_option(c, "no-check-files"))
             TRY(cli_check_files(c->arg[0], job));
@@ -98,6 +101,7 @@ int jobs_submit(struct cli *c)
     if (json_is_array(json_object_get(doc, "jobs")))
         return queue_all(c, doc);
     TRY(arrays_add(c, doc));
+    TRY(upload_add(c, doc));
     if (!cli_option(c, "no-check-files"))
         TRY(cli_check_files(c->arg[0], doc));
     return cli_option(c, "dry-run") ? plan_dry_run(c, doc) : queue(c, doc);

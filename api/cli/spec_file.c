@@ -34,6 +34,12 @@ int cli_read_file(const char *file, struct buf *b, struct merr *err)
     }
 }
 
+/* By an option. */
+static bool brings_files(const struct cli *c)
+{
+    return cli_takes_program(c->cmd) && (cli_option(c, "upload") || cli_option(c, "git"));
+}
+
 /* Paths are relative to where the user stands; the server stands elsewhere. */
 static int make_absolute(json_t *o, const char *name)
 {
@@ -50,7 +56,7 @@ static int make_absolute(json_t *o, const char *name)
     return r;
 }
 
-static int make_all_absolute(json_t *doc)
+static int make_all_absolute(const struct cli *c, json_t *doc)
 {
     json_t *train = json_object_get(doc, "train");
 
@@ -58,9 +64,24 @@ static int make_all_absolute(json_t *doc)
                    make_absolute(json_object_get(train, "data"), "tokenizer_path") < 0 ||
                    make_absolute(json_object_get(train, "data"), "index") < 0 ||
                    make_absolute(json_object_get(train, "init"), "from") < 0 ||
-                   make_absolute(json_object_get(doc, "command"), "workdir") < 0
+                   (!spec_has_source(json_object_get(doc, "command")) && !brings_files(c) &&
+                    make_absolute(json_object_get(doc, "command"), "workdir") < 0)
                ? -ENOMEM
                : 0;
+}
+
+/* A command that brings its files along runs in them, or in a folder of them. */
+static int give_source(const struct cli *c, json_t *command, const char *workdir)
+{
+    const char *url = cli_takes_program(c->cmd) ? cli_option(c, "git") : NULL;
+    const char *ref = url ? cli_option(c, "ref") : NULL;
+    int r = 0;
+
+    if (workdir)
+        r |= json_object_set_new(command, "workdir", json_string(workdir));
+    if (url)
+        r |= json_object_set_new(command, "git", json_pack("{s:s, s:s*}", "url", url, "ref", ref));
+    return r ? cli_fail(CLI_REFUSED, "--workdir, --git or --ref is not UTF-8") : 0;
 }
 
 /* A command runs where its user stands, unless its spec says where. `command: TEXT` becomes what it is short for. */
@@ -77,6 +98,8 @@ static int give_workdir(const struct cli *c, json_t *doc)
             return cli_fail(CLI_FAILED, "no memory for the spec");
         command = full;
     }
+    if (json_is_object(command) && (spec_has_source(command) || brings_files(c)))
+        return give_source(c, command, given);
     if (given && !json_is_object(command))
         return cli_fail(CLI_USAGE, "--workdir is of a job with a command");
     if (!json_is_object(command) || (!given && json_object_get(command, "workdir")))
@@ -294,7 +317,7 @@ static int finish(const struct cli *c, json_t *doc, json_t **ret_doc)
 {
     TRY(override(c, doc));
     TRY(give_workdir(c, doc));
-    if (make_all_absolute(doc) < 0)
+    if (make_all_absolute(c, doc) < 0)
         return cli_fail(CLI_FAILED, "no memory for the spec");
     *ret_doc = json_incref(doc);
     return 0;

@@ -287,17 +287,18 @@ static int busy_s(const struct client *c)
 }
 
 /* Send until there is an answer, whose status is the client's then. */
-static int send_call(struct client *c, const char *method, const char *path, const char *body, const char *key,
-                     struct merr *err)
+static int send_bytes(struct client *c, const char *method, const char *path, const char *type, const char *body,
+                      size_t len, const char *key, struct merr *err)
 {
     int64_t deadline = clock_mono_us() + (strchr(c->url, ',') ? RETRY_TAKE_OVER_US : RETRY_US);
-    bool again = strcmp(method, "GET") == 0 || key;
+    bool again = strcmp(method, "GET") == 0 || key || type;
     char key_header[256];
     int busy_left_s = BUSY_S, after_s;
     struct call call = {.method = method,
                         .path = path,
+                        .type = type,
                         .body = body,
-                        .len = body ? strlen(body) : 0,
+                        .len = len,
                         .headers = {key ? key_header : NULL},
                         .timeout_ms = CALL_MS};
 
@@ -320,6 +321,18 @@ static int send_call(struct client *c, const char *method, const char *path, con
         (void)poll(NULL, 0, wait_ms);
     }
     return c->status > 0 ? 0 : out_of_reach(c, err);
+}
+
+static int send_call(struct client *c, const char *method, const char *path, const char *body, const char *key,
+                     struct merr *err)
+{
+    return send_bytes(c, method, path, NULL, body, body ? strlen(body) : 0, key, err);
+}
+
+int client_put(struct client *c, const char *path, const void *data, size_t len, struct merr *err)
+{
+    TRY(send_bytes(c, "PUT", path, "application/octet-stream", data, len, NULL, err));
+    return c->status < 200 || c->status >= 300 ? refused(c, err) : 0;
 }
 
 int client_call(struct client *c, const char *method, const char *path, const json_t *body, const char *key,

@@ -41,6 +41,9 @@ void client_on_wait(struct client *c, void (*fn)(int wait_s));
 int client_call(struct client *c, const char *method, const char *path, const json_t *body, const char *key,
                 json_t **ret_doc, struct merr *err);
 
+/* PUT len bytes; made again like a GET, so the same bytes sent twice must be as good as once. */
+int client_put(struct client *c, const char *path, const void *data, size_t len, struct merr *err);
+
 /* Of the last call: the status of its answer, 0 without one; and what an answer that was no success said, borrowed
  * until the next call, NULL when that was no problem document. */
 long client_status(const struct client *c);

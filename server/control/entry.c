@@ -34,6 +34,10 @@ struct entry *entry_new(const struct classes *k, const struct job_spec *spec)
         e->elastic = spec->command.elastic;
         e->one_a_node = spec->command.launcher != LAUNCH_RANKS;
         e->stop_s = spec->command.stop_s;
+        if (spec->command.bundle && !(e->bundle = strdup(spec->command.bundle))) {
+            entry_free(e);
+            return NULL;
+        }
     }
     e->hetero_ok = spec->devices.hetero_ok;
     e->memory_mib = spec->resources.memory_mib;
@@ -76,6 +80,7 @@ void entry_free(struct entry *e)
     free(e->run.keys);
     job_clear(&e->job);
     free(e->exclude);
+    free(e->bundle);
     free(e->spec_text);
     free(e->refusal);
     stalls_free(e->run.stalls);

@@ -109,6 +109,7 @@ struct entry {
     bool elastic, one_a_node; /* of a command: it takes other numbers of devices; a launcher starts it on a node */
     int stop_s;               /* of an elastic one */
     int steps;                /* of a train job */
+    char *bundle;             /* owned: name of its user's upload that it needs; NULL: none */
 
     struct entry_plan plan;
     struct pace pace;

@@ -11,6 +11,7 @@
 #include "server/control/admission.h"
 #include "server/control/arrays.h"
 #include "server/control/after.h"
+#include "server/control/bundles.h"
 #include "server/control/change.h"
 #include "server/control/dispatch.h"
 #include "server/control/events.h"
@@ -132,6 +133,10 @@ static bool check(struct core *c, struct call *call, struct entry *e)
 
     if (!check_secrets(c, call, e))
         return false;
+    if (!bundles_are_there(c, e, &err)) {
+        answer_fault(call, "/command/bundle", err.text);
+        return false;
+    }
     if (e->job.kind == JOB_TRAIN && plan_layout(&e->plan.facts, e->job.max, &layout, NULL, &err) < 0) {
         answer_fault(call, "/parallel", err.text);
         return false;

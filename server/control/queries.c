@@ -36,4 +36,6 @@ const struct query_parameter queries_assignments[] = {QUERY_NUMBER("version", 0,
                                                       QUERY_TEXT("incarnation"), END};
 const struct query_parameter queries_keys[] = {QUERY_NUMBER("since", 0, INT64_MAX), WAIT, QUERY_TEXT("incarnation"),
                                                END};
+const struct query_parameter queries_put_bundle[] = {QUERY_NUMBER("size", 1, INT64_MAX),
+                                                     QUERY_NUMBER("offset", 0, INT64_MAX), END};
 const struct query_parameter queries_put_key[] = {QUERY_TEXT("incarnation"), END};

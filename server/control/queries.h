@@ -7,6 +7,7 @@
 
 #include "server/http/query.h"
 
+extern const struct query_parameter queries_put_bundle[];
 extern const struct query_parameter queries_submit[], queries_jobs[], queries_audit[], queries_job_events[];
 extern const struct query_parameter queries_events[], queries_logs[], queries_retry[];
 extern const struct query_parameter queries_metrics[], queries_nodes[], queries_drain[];

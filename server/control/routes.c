@@ -15,6 +15,7 @@
 #include "server/control/audit.h"
 #include "server/control/batch.h"
 #include "server/control/bulk.h"
+#include "server/control/bundles.h"
 #include "server/control/enroll.h"
 #include "server/control/events.h"
 #include "server/control/files.h"
@@ -355,6 +356,33 @@ static void on_jobs_submit(void *arg, struct http_req *req)
     turn_post(((struct routes_arg *)arg)->core, call);
 }
 
+static void run_bundles_done(void *core, struct call *call)
+{
+    (void)core; /* it has its answer: a turn notes that it was made */
+    (void)call;
+}
+
+/* On the thread of large bodies. */
+static void take_bundle(void *core, struct call *call)
+{
+    if (!bundles_take(core, call)) {
+        call_deliver(call);
+        return;
+    }
+    call->run = run_bundles_done;
+    turn_post(core, call);
+}
+
+static void on_bundles(void *arg, struct http_req *req)
+{
+    struct call *call = call_new(req, take_bundle);
+
+    if (call)
+        readers_post(((struct routes_arg *)arg)->core->intake, call);
+    else
+        http_problem(req, 503, "no-memory", "out of memory");
+}
+
 /* On a thread of its own: the parser takes some 50 ms for 4 MiB of logs. */
 static void parse_report(void *core, struct call *call)
 {
@@ -502,6 +530,8 @@ const struct http_route routes_table[] = {
     {"GET", "/v1/secrets", ROLE_USER, on_secrets_list, 0, NULL},
     {"PUT", "/v1/secrets/{name}", ROLE_USER, on_secrets_put, 0, NULL},
     {"DELETE", "/v1/secrets/{name}", ROLE_USER, on_secrets_drop, 0, NULL},
+    {"GET", "/v1/bundles/{name}", ROLE_USER, on_bundles, 0, NULL},
+    {"PUT", "/v1/bundles/{name}", ROLE_USER, on_bundles, 0, queries_put_bundle},
     {"GET", "/v1/tokens", ROLE_ADMIN, on_tokens_list, 0, NULL},
     {"POST", "/v1/tokens", ROLE_ADMIN, on_tokens_create, 0, NULL},
     {"DELETE", "/v1/tokens/{id}", ROLE_ADMIN, on_tokens_revoke, 0, NULL},

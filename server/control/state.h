@@ -66,9 +66,10 @@ struct core_cfg {
     int64_t share_half_us;         /* after which half of what users had is forgotten; 0: it counts for nothing */
     struct slow_rules slow;
     struct spares spares;
-    uint32_t ports_from; /* where the search for a run's port begins: servers of one machine begin apart */
-    struct spool spool;  /* borrowed: what jobs print and measure */
-    struct auth *auth;   /* borrowed */
+    uint32_t ports_from;          /* where the search for a run's port begins: servers of one machine begin apart */
+    struct spool spool;           /* borrowed: what jobs print and measure */
+    struct bundle_store *bundles; /* borrowed: what users upload; NULL: nothing is taken */
+    struct auth *auth;            /* borrowed */
     const struct sealing_key *secret_key;      /* borrowed; NULL: there are no secrets */
     const struct node_ca *node_ca;             /* borrowed; NULL: agents show no certificates */
     const char *run_key;                       /* borrowed: for proofs of runs (agent_rights.h) */
@@ -143,6 +144,7 @@ struct core {
     struct scrapes *scrapes;
     struct log_quota log_quota;
     struct ahead ahead;
+    int64_t bundles_due_us;  /* monotonic: when uploads are looked through next */
     bool after_due;          /* a job has ended or started, or comes after others (after.h) */
     int64_t limits_due_us;   /* monotonic: when the next limit of a job comes (limits.h) */
     uint64_t evidence;       /* number of the newest that was asked for (incidents.h) */

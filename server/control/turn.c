@@ -10,6 +10,7 @@
 #include "server/control/arrays.h"
 #include "server/control/after.h"
 #include "server/control/audit.h"
+#include "server/control/bundles.h"
 #include "server/control/care.h"
 #include "server/control/contact.h"
 #include "server/control/deltas.h"
@@ -222,6 +223,7 @@ static void tick(struct core *c)
     retire_jobs(c);
     arrays_tick(c);
     log_quota_tick(c);
+    bundles_tick(c);
     if (now - c->turn.speeds_kept_us > SPEEDS_US) {
         records_put_speeds(c);
         if (c->cfg.auth)

@@ -88,6 +88,26 @@ def test_the_folder_of_a_job_is_its_users_alone(cluster, tokens):
     assert "secret" not in text and os.path.exists(f"{folder}/mine")
 
 
+def test_an_upload_is_laid_out_by_its_user_and_read_by_nobody_else(cluster, tokens):
+    folder = os.path.join(cluster.top, "upload")
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "mine"), "w", encoding="ascii") as f:
+        f.write("a secret of alice\n")
+
+    def submit():
+        done = subprocess.run([f"{BIN}/muster", "submit", "--upload", folder, "--", "cat", "mine"], text=True,
+                              capture_output=True, timeout=PATIENCE_S, check=True,
+                              env=dict(cluster.cli_env(), MUSTER_TOKEN=tokens["alice"]))
+        return cluster.wait(done.stdout.split()[1], "succeeded")
+    for _ in range(2):  # the second time it has been given to alice already
+        ended = submit()
+        assert cluster.log_text(ended["id"]) == "a secret of alice\n"
+        assert os.stat(f"{ended['dir']}/work/mine").st_uid == USERS["alice"]
+    path = glob.glob(f"{cluster.jobs_dir}/.bundles/*/{ended['spec']['command']['bundle']}")[0]
+    text, _ = run(cluster, f"cat {path} {ended['dir']}/work/mine; ls {os.path.dirname(path)}; true", tokens["bob"])
+    assert "secret" not in text and text.count("Permission denied") == 3, text
+
+
 def test_tmp_and_shm_are_a_jobs_own_and_go_with_it(cluster, tokens):
     outside = os.path.join("/tmp", f"muster-seen-{os.getpid()}")
     with open(outside, "w", encoding="ascii") as f:

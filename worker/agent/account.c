@@ -91,6 +91,11 @@ int account_share_file(const struct account *a, const char *path, bool writable,
     return 0;
 }
 
+int account_share_upload(const struct account *a, const char *path, const char *user, struct merr *err)
+{
+    return a->helper && access(path, F_OK) == 0 ? guard_give(a->helper, path, user, false, 0640, err) : 0;
+}
+
 int account_share_memory(const struct account *a, const char *path, const char *folder, const char *user,
                          struct merr *err)
 {

@@ -27,6 +27,9 @@ int account_share_run(const struct account *a, const char *folder, const char *d
 /* Likewise a file of it that the agent has made: writable or only to be read. */
 int account_share_file(const struct account *a, const char *path, bool writable, struct merr *err);
 
+/* An upload that a run of user is to read; one that is not there is its rank's to tell. */
+int account_share_upload(const struct account *a, const char *path, const char *user, struct merr *err);
+
 /* Likewise the job's folder in the node's memory; those of its runs see it in their /dev/shm. */
 int account_share_memory(const struct account *a, const char *path, const char *folder, const char *user,
                          struct merr *err);

@@ -12,6 +12,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "api/bundle.h"
 #include "base/buf.h"
 #include "base/io.h"
 #include "base/try.h"
@@ -242,12 +243,54 @@ static void add_torchrun(const char *program, struct words *w)
     words_add(w, "muster.torchrun");
 }
 
+/* Whether the job brings its files along. */
+static bool has_source(const struct launch *l)
+{
+    return l->spec->kind == JOB_COMMAND && (l->spec->command.bundle || l->spec->command.git.url);
+}
+
+int launch_bundle(const char *job_dir, const char *owner, const struct job_spec *spec, char ret[PATH_MAX])
+{
+    char jobs[PATH_MAX], *slash;
+
+    (void)snprintf(jobs, sizeof(jobs), "%s", job_dir);
+    slash = strrchr(jobs, '/');
+    if (!slash || spec->kind != JOB_COMMAND || !spec->command.bundle)
+        return -ENOENT;
+    *slash = '\0';
+    return bundle_path(jobs, owner, spec->command.bundle, ret);
+}
+
+/* What lays out the job's files and becomes the program (prepare.h). */
+static void add_prepare(const struct launch *l, struct words *w)
+{
+    char bundle[PATH_MAX];
+
+    words_add(w, l->self);
+    words_add(w, "prepare");
+    words_printf(w, "--run=%s", l->folder);
+    words_printf(w, "--rank=%d", l->rank);
+    words_printf(w, "--job-dir=%s", l->job_dir);
+    if (launch_bundle(l->job_dir, l->owner, l->spec, bundle) == 0) {
+        words_printf(w, "--bundle=%s", bundle);
+        words_printf(w, "--name=%s", l->spec->command.bundle);
+    } else {
+        words_printf(w, "--git=%s", l->spec->command.git.url);
+        words_printf(w, "--commit=%s", l->spec->command.git.commit);
+    }
+    if (l->spec->command.workdir)
+        words_printf(w, "--workdir=%s", l->spec->command.workdir);
+    words_add(w, "--");
+}
+
 static void collect_arguments(const struct launch *l, struct words *w)
 {
     const char *workdir = l->cwd;
     unsigned ranks = is_launcher(l) ? (unsigned)l->local_world : 1; /* in its control group */
 
-    if (l->spec->kind == JOB_COMMAND && l->spec->command.workdir)
+    if (has_source(l))
+        workdir = l->job_dir;
+    else if (l->spec->kind == JOB_COMMAND && l->spec->command.workdir)
         workdir = l->spec->command.workdir;
     words_add(w, "muster-agent");
     words_add(w, "shim");
@@ -297,6 +340,8 @@ static void collect_arguments(const struct launch *l, struct words *w)
     }
     words_add(w, "--");
     if (l->spec->kind == JOB_COMMAND) {
+        if (has_source(l))
+            add_prepare(l, w);
         if (is_launcher(l))
             add_torchrun(l->spec->command.argv[0], w);
         for (char **a = l->spec->command.argv; *a; a++)

@@ -2,6 +2,7 @@
 #ifndef MUSTER_WORKER_AGENT_LAUNCH_H
 #define MUSTER_WORKER_AGENT_LAUNCH_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -41,6 +42,9 @@ struct launch {
     bool with_parent;            /* the rank ends when the caller's process does */
     const struct job_spec *spec; /* borrowed */
 };
+
+/* Where the upload lies that a job of this owner runs in. -ENOENT: it runs in none. */
+int launch_bundle(const char *job_dir, const char *owner, const struct job_spec *spec, char ret[PATH_MAX]);
 
 #define LAUNCH_VISIBLE_MAX 8192 /* bytes of the names of a node's GPUs */
 

@@ -477,6 +477,7 @@ int machine_rank_start(struct machine_rank *r, const struct machine_launch *l, s
     bool has_slot = l->slot >= 0;
     double share = h->shares && has_slot ? h->shares[l->slot] * (l->launched ? l->local_world : 1) : 0;
     char visible[LAUNCH_VISIBLE_MAX], name[256], cgroup[CGROUP_LIST_MAX], quota[PATH_MAX], folders[3][PATH_MAX];
+    char bundle[PATH_MAX];
     IO_CLOSE_AUTO int wire = -1;
     struct guard_rank guard;
     struct launch all = {
@@ -523,6 +524,8 @@ int machine_rank_start(struct machine_rank *r, const struct machine_launch *l, s
         all.guard = &guard;
         all.wire = wire;
     }
+    if (launch_bundle(l->job_dir, l->owner, l->spec, bundle) == 0)
+        TRY(account_share_upload(&h->account, bundle, l->user, err));
     code = launch_rank(&all, &shim_pid, &r->ready_fd, err);
     if (code < 0)
         return code;

@@ -7,6 +7,7 @@
 
 #include "worker/agent/agent.h"
 #include "worker/agent/order.h"
+#include "worker/agent/prepare.h"
 #include "worker/agent/solo.h"
 #include "worker/agent/shim.h"
 #include "worker/agent/trial.h"
@@ -33,6 +34,8 @@ int main(int argc, char **argv)
         return shim_main(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "rank") == 0)
         return order_main();
+    if (argc > 1 && strcmp(argv[1], "prepare") == 0)
+        return prepare_main(argc - 1, argv + 1);
     if (find_programs(self, train) < 0) {
         fprintf(stderr, "muster-agent: cannot tell where this program lies: %s; is /proc mounted?\n", strerror(errno));
         return 1;

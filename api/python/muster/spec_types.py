@@ -121,6 +121,8 @@ class SpecCommand2(TypedDict, total=False):
     argv: List[str]
     env: Dict[str, Union[str, SpecCommand2EnvValue2]]
     workdir: str
+    bundle: str
+    git: SpecCommand2Git
     grace_s: int
     ranks: int
     launcher: Literal['none', 'torchrun']
@@ -130,6 +132,12 @@ class SpecCommand2(TypedDict, total=False):
 
 class SpecCommand2EnvValue2(TypedDict, total=False):
     secret: str
+
+
+class SpecCommand2Git(TypedDict, total=False):
+    url: str
+    ref: str
+    commit: str
 
 
 class SpecParallel2(TypedDict, total=False):

@@ -1,0 +1,53 @@
+/* Where a command's files come from. */
+#include <string.h>
+
+#include "api/bundle.h"
+#include "api/git_source.h"
+#include "api/spec_priv.h"
+#include "api/spec_read.h"
+
+bool spec_has_source(const json_t *command)
+{
+    return json_is_string(json_object_get(command, "bundle")) || json_is_object(json_object_get(command, "git"));
+}
+
+/* Whether a folder of the job's files stays among them. */
+static bool is_inside(const char *path)
+{
+    if (*path == '/')
+        return false;
+    for (size_t n; *path; path += n + (path[n] == '/')) {
+        n = strcspn(path, "/");
+        if (n == 2 && path[0] == '.' && path[1] == '.')
+            return false;
+    }
+    return true;
+}
+
+void spec_check_source(struct reading *r)
+{
+    typeof(r->spec->command) *c = &r->spec->command;
+    struct merr err;
+
+    if (c->bundle && !bundle_is_name(c->bundle))
+        faults_add(r->f, "/command/bundle",
+                   "want the name of an upload, 64 hex digits; `muster submit --upload DIR` "
+                   "makes one");
+    if (c->git.url && git_source_check_url(c->git.url, &err) < 0)
+        faults_add(r->f, "/command/git/url", "%s", err.text);
+    if (c->git.ref && git_source_check_ref(c->git.ref, &err) < 0)
+        faults_add(r->f, "/command/git/ref", "%s", err.text);
+    if (c->git.url && (!c->git.commit || !git_source_is_commit(c->git.commit)))
+        faults_add(r->f, "/command/git/commit",
+                   "want a commit in full, 40 hex digits, so that each run is of the same files; `muster submit` finds "
+                   "that of git.ref");
+    if (!c->git.url && (c->git.ref || c->git.commit))
+        faults_add(r->f, "/command/git/url", "is needed");
+    if (c->git.url && c->bundle)
+        faults_add(r->f, "/command/git", "a job runs in an upload or in a repository, not in both; leave out bundle");
+    if ((c->git.url || c->bundle) && c->workdir && !is_inside(c->workdir))
+        faults_add(r->f, "/command/workdir",
+                   "'%s' is not a folder of the files that the job brings along; want one, "
+                   "relative and without '..'",
+                   c->workdir);
+}
