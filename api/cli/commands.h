@@ -34,6 +34,7 @@ int logs_submitted(struct cli *c, const char *job); /* its output until its end,
 int nodes_list(struct cli *c);
 int nodes_act(struct cli *c);
 int nodes_test(struct cli *c);
+void nodes_print(const json_t *nodes, bool clear); /* as a table; clear: over another one */
 int nodes_remove(struct cli *c);
 int nodes_enroll(struct cli *c);
 int nodes_forget(struct cli *c);

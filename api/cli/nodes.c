@@ -1,4 +1,4 @@
-/* Nodes, and the view of all that moves. */
+/* Nodes. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,6 @@
 #define NODES_MOST 1000000
 #define REASON_BYTES 200
 #define PATH_BYTES 1024
-#define TOP_JOBS 200 /* looked at; as many as the terminal has room for are shown */
 
 /* "4 cpu": the classes of a node's devices; the jobs on them; how many are free. */
 static void sum_slots(const json_t *node, char classes[128], char jobs[256], long *ret_free)
@@ -45,7 +44,7 @@ static void sum_slots(const json_t *node, char classes[128], char jobs[256], lon
     json_decref(seen);
 }
 
-static void print_nodes(const json_t *nodes, bool clear)
+void nodes_print(const json_t *nodes, bool clear)
 {
     const struct cli_table table = {.head = {"NODE", "STATE", "ADDRESS", "DEVICES", "FREE", "JOBS"},
                                     .n = 6,
@@ -156,7 +155,7 @@ int nodes_list(struct cli *c)
     if (json_array_size(json_object_get(answer, "nodes")) == 0)
         (void)fprintf(stderr, "no nodes; start muster-agent on each machine that shall work\n");
     else
-        print_nodes(json_object_get(answer, "nodes"), false);
+        nodes_print(json_object_get(answer, "nodes"), false);
     print_ills(json_object_get(answer, "nodes"));
     print_shared(json_object_get(answer, "nodes"));
     json_decref(answer);
@@ -285,149 +284,4 @@ int nodes_forget(struct cli *c)
 int nodes_remove(struct cli *c)
 {
     return act(c, "DELETE", "", "is off the list");
-}
-
-/* --- top ----------------------------------------------------------------------------------------------- */
-
-/* One line: longer it would take two, and the jobs have one less. What does not fit is left out from the end. */
-static void print_totals(const json_t *cluster, bool clear)
-{
-    static const char *const states[] = {"running",    "queued",    "starting", "rescaling",
-                                         "recovering", "suspended", "failed",   "succeeded"};
-    const json_t *slots = json_object_get(cluster, "slots"), *jobs = json_object_get(cluster, "jobs");
-    int columns = cli_columns();
-    char text[256];
-    size_t len;
-
-    len = (size_t)snprintf(text, sizeof(text), "%lld of %lld devices busy; jobs:", cli_int(slots, "busy"),
-                           cli_int(slots, "total"));
-    for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++) {
-        long long n = cli_int(jobs, states[i]);
-        char part[48];
-        int more = snprintf(part, sizeof(part), "%s %lld %s", i ? "," : "", n, states[i]);
-
-        if ((n > 0 || i < 2) && len + (size_t)more < sizeof(text) && (columns <= 0 || (int)len + more <= columns)) {
-            memcpy(text + len, part, (size_t)more + 1);
-            len += (size_t)more;
-        }
-    }
-    (void)printf("%s%s\n%s\n", text, clear ? "\033[K" : "", clear ? "\033[K" : "");
-}
-
-/* At most that many nodes, those that are not ready before the others. New, or NULL without memory. */
-static json_t *choose_nodes(const json_t *nodes, size_t most)
-{
-    json_t *chosen = json_array(), *node;
-    size_t i;
-
-    for (int ready = 0; ready < 2; ready++) {
-        json_array_foreach (nodes, i, node) {
-            if (chosen && json_array_size(chosen) < most && (strcmp(cli_str(node, "state"), "ready") == 0) == ready)
-                (void)json_array_append(chosen, node);
-        }
-    }
-    return chosen;
-}
-
-static void print_top_jobs(const json_t *jobs, size_t room, bool clear)
-{
-    const struct cli_table table = {.head = {"JOB", "NAME", "STATE", "STEP", "LOSS", "TOKENS/S", "ETA", "WHY"},
-                                    .n = 8,
-                                    .right = 0x78,
-                                    .state = 2,
-                                    .clear = clear,
-                                    .spare = {5, 4, 6}};
-    json_t *rows = json_array(), *job;
-    size_t i;
-
-    json_array_foreach (jobs, i, job) {
-        const json_t *p = json_object_get(job, "progress");
-        char step[48] = "-", loss[32] = "-", rate[32] = "-", eta[CLI_DURATION_MAX] = "-", name[24];
-
-        if (i == room)
-            break;
-        if (json_is_object(p)) {
-            (void)snprintf(step, sizeof(step), cli_int(p, "steps") > 0 ? "%lld/%lld" : "%lld", cli_int(p, "step"),
-                           cli_int(p, "steps"));
-            if (json_is_number(json_object_get(p, "loss")))
-                (void)snprintf(loss, sizeof(loss), "%.4f", cli_real(p, "loss"));
-            if (json_is_number(json_object_get(p, "tokens_per_s")))
-                (void)snprintf(rate, sizeof(rate), "%.0f", cli_real(p, "tokens_per_s"));
-            if (strcmp(cli_str(job, "state"), "running") == 0)
-                cli_duration(cli_real(p, "eta_s"), eta);
-        }
-        (void)snprintf(name, sizeof(name), strlen(cli_str(job, "name")) > 20 ? "%.17s..." : "%s", cli_str(job, "name"));
-        (void)cli_row(
-            rows,
-            (const char *[]){cli_str(job, "id"), name, cli_str(job, "state"), step, loss, rate, eta, cli_job_why(job)},
-            8);
-    }
-    cli_print_table_new(&table, rows);
-}
-
-/* {"cluster", "nodes", "jobs"}: those that have not ended, then the newest that have. */
-static int read_top(struct cli *c, json_t **ret)
-{
-    json_auto_t *cluster = NULL, *nodes = NULL, *active = NULL, *ended = NULL;
-
-    TRY(cli_call(c, "GET", "/v1/cluster", NULL, NULL, &cluster));
-    TRY(cli_pages(c, "/v1/nodes", "", "nodes", NODES_MOST, &nodes));
-    TRY(cli_pages(c, "/v1/jobs", "&state=active", "jobs", TOP_JOBS, &active));
-    TRY(cli_pages(c, "/v1/jobs", "&state=succeeded,failed,cancelled", "jobs", 20, &ended));
-    (void)json_array_extend(json_object_get(active, "jobs"), json_object_get(ended, "jobs"));
-    *ret = json_pack("{s:O, s:O, s:O}", "cluster", cluster, "nodes", json_object_get(nodes, "nodes"), "jobs",
-                     json_object_get(active, "jobs"));
-    return 0;
-}
-
-static int top_once(struct cli *c, bool moving)
-{
-    json_t *all = NULL, *jobs, *all_nodes, *nodes;
-    size_t room, used, left_out = 0;
-    int r = read_top(c, &all);
-
-    if (r)
-        return r;
-    if (c->json)
-        return cli_print_json_new(all);
-    jobs = json_object_get(all, "jobs");
-    all_nodes = json_object_get(all, "nodes");
-    if (moving && json_array_size(all_nodes) > (size_t)cli_lines() / 3) { /* the rest is the jobs' */
-        nodes = choose_nodes(all_nodes, (size_t)cli_lines() / 3);
-        left_out = json_array_size(all_nodes) - json_array_size(nodes);
-    } else {
-        nodes = json_incref(all_nodes);
-    }
-    used = json_array_size(nodes) + 6 + (left_out > 0); /* totals, heads, blank lines, the cursor's */
-    room = !moving ? json_array_size(jobs) : (size_t)cli_lines() > used ? (size_t)cli_lines() - used : 1;
-    if (moving)
-        (void)printf("\033[H");
-    print_totals(json_object_get(all, "cluster"), moving);
-    print_nodes(nodes, moving);
-    if (left_out)
-        (void)printf("and %zu more: `muster nodes`\033[K\n", left_out);
-    (void)printf("%s\n", moving ? "\033[K" : "");
-    if (json_array_size(jobs) > 0)
-        print_top_jobs(jobs, room, moving);
-    if (moving)
-        (void)printf("\033[J");
-    (void)fflush(stdout);
-    json_decref(nodes);
-    json_decref(all);
-    return 0;
-}
-
-int top_run(struct cli *c)
-{
-    bool moving = !c->json && !cli_option(c, "once") && cli_is_terminal();
-    int r;
-
-    if (moving)
-        (void)printf("\033[2J");
-    r = top_once(c, moving);
-    while (r == 0 && moving) {
-        (void)poll(NULL, 0, 1000);
-        r = top_once(c, moving);
-    }
-    return r;
 }

@@ -215,9 +215,15 @@ static void hide_columns(const struct cli_table *t, size_t *wide, int columns)
 }
 
 /* One line. The last cell gets what is left of `columns` (0: all it wants) and is cut with "..." where it must. */
-static void print_cells(const struct cli_table *t, const json_t *row, const size_t *wide, int columns, bool head)
+static void print_cells(const struct cli_table *t, const json_t *row, const size_t *wide, int columns, bool head,
+                        bool marked)
 {
+    const char *mark = marked ? cli_colour("\033[7m") : "";
     size_t used = 0;
+
+    if (marked && !*mark && t->clear)
+        mark = "\033[7m"; /* without colours, too, it must be seen which one is chosen */
+    (void)fputs(mark, stdout);
 
     for (size_t i = 0; i < t->n; i++) {
         if (wide[i] == HIDDEN)
@@ -231,7 +237,7 @@ static void print_cells(const struct cli_table *t, const json_t *row, const size
 
             show = is <= left ? is : left >= NARROW ? left - 3 : 0;
         }
-        if (!head && (int)i == t->state)
+        if (!head && !marked && (int)i == t->state)
             colour = cli_state_colour(text);
         (void)printf("%*s%s", right ? (int)pad : 0, "", head ? cli_colour("\033[2m") : colour);
         print_plain(text, bytes_of(text, show));
@@ -240,7 +246,7 @@ static void print_cells(const struct cli_table *t, const json_t *row, const size
             (void)printf("%*s", right ? 2 : (int)pad + 2, "");
         used += wide[i] + 2;
     }
-    (void)fputs(t->clear && columns > 0 ? "\033[K\n" : "\n", stdout);
+    (void)printf("%s%s", *mark ? "\033[0m" : "", t->clear && columns > 0 ? "\033[K\n" : "\n");
 }
 
 void cli_print_table_new(const struct cli_table *t, json_t *rows)
@@ -256,9 +262,9 @@ void cli_print_table_new(const struct cli_table *t, json_t *rows)
             wide[i] = width(cell(row, i)) > wide[i] ? width(cell(row, i)) : wide[i];
     }
     hide_columns(t, wide, columns);
-    print_cells(t, NULL, wide, columns, true);
+    print_cells(t, NULL, wide, columns, true, false);
     json_array_foreach (rows, k, row) {
-        print_cells(t, row, wide, columns, false);
+        print_cells(t, row, wide, columns, false, k + 1 == t->marked);
     }
     json_decref(rows);
 }

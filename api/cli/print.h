@@ -25,8 +25,8 @@ int cli_lines(void);
 const char *cli_colour(const char *code); /* "" where there are none */
 const char *cli_state_colour(const char *state);
 void cli_duration(double seconds, char out[CLI_DURATION_MAX]); /* "1m05s" */
-/* How long a job has run, or waited for its first devices, or took from its start to its end; "-": it never started. */
 bool cli_job_ended(const json_t *job);
+/* How long a job has run, or waited for its first devices, or took from its start to its end; "-": it never started. */
 void cli_job_time(const json_t *job, char out[CLI_DURATION_MAX]);
 const char *cli_job_why(const json_t *job); /* what it does or waits for, or how it failed; borrowed */
 void cli_print_text(const char *text);      /* control characters as '?' */
@@ -42,6 +42,7 @@ struct cli_table {
     int state;              /* the column coloured as a state, or -1 */
     bool clear;             /* clear the rest of each line of a terminal: the table is drawn over another */
     bool whole;             /* the last column is never cut: a path or a name that one copies */
+    size_t marked;          /* row shown as chosen, from 1; 0: none */
     unsigned char spare[4]; /* columns (never 0) left out where a terminal is narrow, in this order */
 };
 

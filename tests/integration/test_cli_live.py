@@ -404,6 +404,21 @@ def test_top_prints_once_where_nothing_can_move(cluster, trained):
     assert document["cluster"]["slots"]["total"] == 4 and document["nodes"][0]["id"] == "n1" and document["jobs"]
 
 
+def test_in_top_keys_choose_a_job_look_at_it_and_cancel_it(cluster):
+    job = command(cluster, "echo said by it; sleep 100000", name="top-runs")
+    cluster.wait(job, "running")
+    chosen = re.escape("\033[7m") + f"{job} "
+    screen, status = on_terminal(cluster, "top", columns=100, types=[
+        (chosen, "l"), ("said by it", "\x03"), (r"any key: back", "x"), (chosen, "G"),
+        (r"\033\[7m(?!" + job + " )", "g"), (chosen, "\r"), (rf"job +{job}.*any key", "x"), (chosen, "c"),
+        (rf"cancel {job} \(top-runs\)\?", "n"), (chosen + ".*q quit", "c"), (rf"cancel {job} ", "y"),
+        (f"{job} is being cancelled", "q")])
+    assert status == 0 and cluster.wait(job, "cancelled")["state"] == "cancelled"
+    assert screen.count("\033[?1049h") == screen.count("\033[?1049l") and screen.rstrip().endswith("\033[?1049l")
+    screen, status = on_terminal(cluster, "top", types=[("q quit", "\x03")])
+    assert status == 0 and screen.rstrip().endswith("\033[?1049l")
+
+
 # --- acting --------------------------------------------------------------------------------------------
 
 def test_a_job_is_suspended_resumed_explained_scaled_and_cancelled(cluster):
@@ -583,8 +598,9 @@ def test_the_summary_of_a_job_reads_all_pages(cluster, trained, monkeypatch):
 
 # --- on a terminal -------------------------------------------------------------------------------------
 
-def on_terminal(cluster, *args, columns=80, until=None, then=None, **env):
-    """Run the CLI on a terminal until it ends; once `until` is on it, call then(), or type Ctrl-C. (screen, status)"""
+def on_terminal(cluster, *args, columns=80, until=None, then=None, types=(), **env):
+    """Run the CLI on a terminal until it ends; once `until` is on it, call then(), or type Ctrl-C. types: pairs of a
+    pattern and keys, which are typed when it has come after the keys before. (screen, status)"""
     env = dict({k: v for k, v in cluster.env.items() if k != "NO_COLOR"}, MUSTER_SERVER=cluster.url,
                MUSTER_TOKEN=cluster.token(), **dict({"TERM": "xterm"}, **env))
     pid, fd = pty.fork()
@@ -595,7 +611,7 @@ def on_terminal(cluster, *args, columns=80, until=None, then=None, **env):
             os.execve(f"{BIN}/muster", ["muster", *args], env)
         finally:
             os._exit(126)
-    screen, deadline = "", time.monotonic() + PATIENCE_S
+    screen, deadline, types, since = "", time.monotonic() + PATIENCE_S, list(types), 0
     while time.monotonic() < deadline:
         if select.select([fd], [], [], 0.2)[0]:
             try:
@@ -605,6 +621,9 @@ def on_terminal(cluster, *args, columns=80, until=None, then=None, **env):
             if not part:
                 break
             screen += part.decode(errors="replace")
+        if types and re.search(types[0][0], screen[since:], re.S):
+            since = len(screen)
+            os.write(fd, types.pop(0)[1].encode())
         if until and re.search(until, screen):
             if then:
                 then()
