@@ -32,7 +32,7 @@ override LDFLAGS += -fsanitize=$(SANITIZE)
 endif
 
 # One static library a folder, four of worker/; each program is its main.c and the libraries of its floor and below.
-LIBRARIES := base compress scheduler checkpoint api program cli flight snapshot engine agent helper server
+LIBRARIES := base compress scheduler checkpoint api program cli flight snapshot engine agent helper server memory
 src_base       := $(shell find base -name '*.c' 2>/dev/null)
 src_compress   := $(shell find compress -name '*.c' -not -path '*/cuda/*' 2>/dev/null) # mk/cuda.mk has the rest
 src_scheduler  := $(shell find scheduler -name '*.c' 2>/dev/null)
@@ -47,6 +47,7 @@ src_engine     := $(shell find worker/engine -name '*.c' -not -name main.c -not 
 src_agent      := $(shell find worker/agent -name '*.c' -not -name main.c 2>/dev/null)
 src_helper     := $(shell find worker/helper -name '*.c' -not -name main.c 2>/dev/null)
 src_server     := $(shell find server -name '*.c' -not -name main.c 2>/dev/null)
+src_memory     := $(wildcard tests/memory/*.c)
 
 floor_base       := base
 floor_compress   := compress base
@@ -63,6 +64,7 @@ floor_helper     := helper
 floor_helper_and := helper base # of its tests, which make files
 floor_worker     := agent helper $(floor_engine)
 floor_server     := server api scheduler base
+floor_server_and := memory $(floor_server) # of its tests, the simulator and fuzz targets: a store and a disk in memory
 
 libs_of     = $(foreach f,$(floor_$(1)),$(BUILD)/lib$(f).a)
 external_of = $(foreach f,$(floor_$(1)),$(LIBS_$(f)))
@@ -112,7 +114,8 @@ $(BUILD)/tests/unit/$(1)/%: $(BUILD)/obj/tests/unit/$(1)/%.o $(call libs_of,$(2)
 	@echo "  ld  $$@"
 	@$(CC) $(CFLAGS) $(LDFLAGS) $(LLD) $$(LDFLAGS_$$(notdir $$@)) -o $$@ $$^ $(call external_of,$(2)) -lcmocka
 endef
-$(foreach f,$(filter-out program cli flight snapshot engine agent helper,$(LIBRARIES)),$(eval $(call unit_rule,$(f),$(f))))
+$(foreach f,$(filter-out program cli flight snapshot engine agent helper server memory,$(LIBRARIES)),$(eval $(call unit_rule,$(f),$(f))))
+$(eval $(call unit_rule,server,server_and))
 $(eval $(call unit_rule,api/cli,cli))
 $(eval $(call unit_rule,api/program,program))
 $(foreach f,flight snapshot agent,$(eval $(call unit_rule,worker/$(f),$(f))))

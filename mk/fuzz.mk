@@ -7,7 +7,7 @@ FUZZERS := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_$(or $(T)
 
 # All sources but the programs' main files, and of the engine those that read what comes from outside, compiled once with
 # the fuzzer's instrumentation. What UBSan finds is a trap at its line: words for each check take twice the time.
-FUZZ_FLOOR := server agent helper parsers snapshot flight checkpoint compress api scheduler base
+FUZZ_FLOOR := memory server agent helper parsers snapshot flight checkpoint compress api scheduler base
 .PHONY: fuzz suite-fuzz fuzz-build
 fuzz-build:
 	@$(MAKE) --no-print-directory BUILD=$(FUZZ_BUILD) CC=clang SANITIZE= \

@@ -10,7 +10,7 @@ FOR    ?= 600
 sim_src := $(wildcard tests/sim/*.c)
 
 # Its own objects come first: they stand in for the modules of the libraries that touch the outside.
-$(BUILD)/sim/sim: $(call obj_of,$(sim_src)) $(call libs_of,server) $(call libs_of,agent)
+$(BUILD)/sim/sim: $(call obj_of,$(sim_src)) $(call libs_of,server_and) $(call libs_of,agent)
 	@mkdir -p $(@D)
 	@echo "  ld  $@"
 	@$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(call external_of,server) $(call external_of,agent)

@@ -7,8 +7,9 @@
  * the ack says where to go on. Of a file that grows long the first and the newest are kept (spool_parts.h), of a job's
  * generations the newest SPOOL_GENERATIONS; who calls says which goes. Beside them each job has a folder of its own,
  * where its ranks keep what they share: it is made here and never removed.
- * Where the files are says a table: in a folder (spool_disk.h) or in memory (spool_memory.h). One thread takes pieces
- * in and drops them; on a disk others may read meanwhile (spool_read.h) and make places for jobs.
+ * Where the files are says a table: in a folder (spool_disk.h) or, for tests, in memory (tests/memory/spool_memory.h).
+ * One thread takes pieces in and drops them; on a disk others may read meanwhile (spool_read.h) and make places for
+ * jobs.
  */
 #ifndef MUSTER_SERVER_SPOOL_H
 #define MUSTER_SERVER_SPOOL_H

@@ -45,8 +45,8 @@ struct store_cfg {
  * Returns 0; -ENOTCONN: the store does not answer now. */
 int store_leader(const struct store_backend *backend, bool *ret_leads, char ret[STORE_ADVERTISE_MAX]);
 
-/* Take the lead on what a backend keeps (redis.h, store_memory.h). Waits for another leader's lease to end, unless that
- * is forced. Returns 0;
+/* Take the lead on what a backend keeps (redis.h; for tests store_memory.h). Waits for another leader's lease to end,
+ * unless that is forced. Returns 0;
  *   -EBUSY    another musterd leads and renews its lease, or leads at all where there is no waiting
  *   -ENODATA  the store is behind its mark: what was acknowledged is lost, as the words say; nothing was changed
  * others; with words. Where a loss is accepted, it is logged, and no epoch and no number is given a second time.

@@ -18,8 +18,8 @@
 #include "server/control/turn.h"
 #include "server/store/history_read.h"
 #include "server/store/job_store.h"
-#include "server/store/spool_memory.h"
-#include "server/store/store_memory.h"
+#include "tests/memory/spool_memory.h"
+#include "tests/memory/store_memory.h"
 #include "server/store/store_priv.h"
 #include "tests/unit/fake_clock.h"
 

@@ -8,8 +8,8 @@
 #include "server/control/routes.h"
 #include "server/control/turn.h"
 #include "server/http/stats.h"
-#include "server/store/spool_memory.h"
-#include "server/store/store_memory.h"
+#include "tests/memory/spool_memory.h"
+#include "tests/memory/store_memory.h"
 
 #define MONO_BEGIN_US (3600 * SECOND)
 #define WALL_BEGIN_US INT64_C(1800000000000000)

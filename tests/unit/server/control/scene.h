@@ -25,8 +25,8 @@
 #include "server/control/turn.h"
 #include "server/http/call.h"
 #include "server/http/http_priv.h"
-#include "server/store/spool_memory.h"
-#include "server/store/store_memory.h"
+#include "tests/memory/spool_memory.h"
+#include "tests/memory/store_memory.h"
 #include "tests/unit/fake_clock.h"
 
 #define SECOND INT64_C(1000000)

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "server/control/auth_load.h"
-#include "server/store/store_memory.h"
+#include "tests/memory/store_memory.h"
 #include "tests/unit/fake_clock.h"
 
 #define SECOND INT64_C(1000000)

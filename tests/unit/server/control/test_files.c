@@ -5,7 +5,7 @@
 
 #include "server/control/files.h"
 #include "server/http/call.h"
-#include "server/store/spool_memory.h"
+#include "tests/memory/spool_memory.h"
 
 #define CALLS 100
 

@@ -17,7 +17,7 @@
 #include "base/io.h"
 #include "server/store/redis.h"
 #include "server/store/store_priv.h"
-#include "server/store/store_memory.h"
+#include "tests/memory/store_memory.h"
 #include "tests/unit/fake_clock.h"
 
 #define HOMES(f)                                                                                                       \

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "server/store/metrics_read.h"
-#include "server/store/spool_memory.h"
+#include "tests/memory/spool_memory.h"
 
 struct scene {
     struct spool spool, counting; /* counting: the same, but it counts the bytes read */

@@ -10,7 +10,7 @@
 #include "base/io.h"
 #include "server/store/metrics_read.h"
 #include "server/store/spool_disk.h"
-#include "server/store/spool_memory.h"
+#include "tests/memory/spool_memory.h"
 #include "server/store/spool_read.h"
 
 #define SPOOLS(f)                                                                                                      \

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "api/protocol/incident.h"
-#include "server/store/spool_memory.h"
+#include "tests/memory/spool_memory.h"
 #include "tests/unit/test.h"
 
 static json_t *verdict(const char *text)

@@ -1,4 +1,4 @@
-#include "server/store/spool_memory.h"
+#include "tests/memory/spool_memory.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -4,8 +4,8 @@
  * other, and a command on a value of another kind, is a fault of the program and ends it, as lack of memory does. Rows
  * of a hash or set come in the order in which they were first put, where Redis has none. One thread.
  */
-#ifndef MUSTER_SERVER_VALUES_H
-#define MUSTER_SERVER_VALUES_H
+#ifndef MUSTER_TESTS_MEMORY_VALUES_H
+#define MUSTER_TESTS_MEMORY_VALUES_H
 
 #include <jansson.h>
 #include <stdbool.h>

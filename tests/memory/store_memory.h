@@ -5,8 +5,8 @@
  * the same data and replies as in Redis, with one difference: a table's rows come in the order in which they were first
  * put. Where something goes wrong is the choice of a hook. One thread.
  */
-#ifndef MUSTER_SERVER_STORE_MEMORY_H
-#define MUSTER_SERVER_STORE_MEMORY_H
+#ifndef MUSTER_TESTS_MEMORY_STORE_MEMORY_H
+#define MUSTER_TESTS_MEMORY_STORE_MEMORY_H
 
 #include <jansson.h>
 #include <stdbool.h>

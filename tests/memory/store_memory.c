@@ -1,4 +1,4 @@
-#include "server/store/store_memory.h"
+#include "tests/memory/store_memory.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "server/store/values.h"
+#include "tests/memory/values.h"
 
 #define REPLY_BYTES (1 << 30)
 #define STREAMS_MAX 4 /* that there are */

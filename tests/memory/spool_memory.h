@@ -2,8 +2,8 @@
  *
  * It outlives the servers that use it, as a disk does. One thread.
  */
-#ifndef MUSTER_SERVER_SPOOL_MEMORY_H
-#define MUSTER_SERVER_SPOOL_MEMORY_H
+#ifndef MUSTER_TESTS_MEMORY_SPOOL_MEMORY_H
+#define MUSTER_TESTS_MEMORY_SPOOL_MEMORY_H
 
 #include "server/store/spool.h"
 

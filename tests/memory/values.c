@@ -1,4 +1,4 @@
-#include "server/store/values.h"
+#include "tests/memory/values.h"
 
 #include <assert.h>
 #include <stdio.h>
