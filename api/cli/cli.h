@@ -27,6 +27,7 @@ struct command {
     int (*run)(struct cli *c);
     bool prints; /* data, so it takes -o json */
     struct option_row options[CLI_OPTIONS_MAX];
+    bool submits;      /* queues a job, whose spec options change */
     bool acts;         /* changes the jobs that it names */
     const char *group; /* heading in help over it and those after it; NULL: that before */
 };
@@ -83,6 +84,9 @@ int cli_read_file(const char *file, struct buf *b, struct merr *err);
 /* Read a spec file ("-": standard input), change it by --set, --name, --project, --priority, --devices and --workdir,
  * make its paths absolute. Returns 0 with a new document, or an exit status with all faults said. */
 int cli_read_spec(const struct cli *c, const char *file, json_t **ret_doc);
+
+/* The same of the spec of a job that was queued before, which is changed. *ret_doc is new, also on failure. */
+int cli_spec_again(const struct cli *c, json_t *doc, json_t **ret_doc);
 
 /* The same of a program and its arguments, NULL at their end. */
 int cli_program_spec(const struct cli *c, char *const *program, json_t **ret_doc);

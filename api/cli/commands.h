@@ -5,6 +5,7 @@
 #include "api/cli/cli.h"
 
 int jobs_submit(struct cli *c);
+int jobs_resubmit(struct cli *c);
 int jobs_list(struct cli *c);
 int jobs_show(struct cli *c);
 int jobs_explain(struct cli *c);

@@ -107,6 +107,21 @@ int jobs_submit(struct cli *c)
     return cli_option(c, "dry-run") ? plan_dry_run(c, doc) : queue(c, doc);
 }
 
+int jobs_resubmit(struct cli *c)
+{
+    json_auto_t *job = NULL, *doc = NULL;
+    char path[256];
+
+    if (cli_option(c, "watch") && cli_option(c, "follow"))
+        return cli_fail(CLI_USAGE, "want --watch or --follow, not both");
+    TRY(cli_job_path(c->arg[0], "", path));
+    TRY(cli_call(c, "GET", path, NULL, NULL, &job));
+    if (!json_is_object(json_object_get(job, "spec")))
+        return cli_fail(CLI_FAILED, "%s has no spec that could be submitted again", c->arg[0]);
+    TRY(cli_spec_again(c, json_object_get(job, "spec"), &doc));
+    return cli_option(c, "dry-run") ? plan_dry_run(c, doc) : queue(c, doc);
+}
+
 /* --- showing ------------------------------------------------------------------------------------------- */
 
 /* Of a job that has ended: those of its last attempt. */

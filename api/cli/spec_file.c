@@ -206,9 +206,10 @@ static int add_after(const struct cli *c, json_t *doc, const char *option, const
 static int override(const struct cli *c, json_t *doc)
 {
     const char *name = cli_option(c, "name"), *project = cli_option(c, "project");
-    const char *time = cli_takes_program(c->cmd) ? cli_option(c, "time") : NULL;
+    bool submits = c->cmd->submits;
+    const char *time = submits ? cli_option(c, "time") : NULL;
     long priority = cli_number(c, "priority", -1),
-         devices = cli_takes_program(c->cmd) ? cli_number(c, "devices", 0) : 0; /* `run` means others */
+         devices = submits ? cli_number(c, "devices", 0) : 0; /* `run` means others */
     int r = 0, time_s = 0;
 
     for (size_t i = 0; i < c->given.n_list; i++) {
@@ -216,7 +217,7 @@ static int override(const struct cli *c, json_t *doc)
         if (r)
             return r;
     }
-    if (cli_takes_program(c->cmd)) {
+    if (submits) {
         TRY(add_after(c, doc, "after", "ok"));
         TRY(add_after(c, doc, "after-any", "ended"));
         TRY(add_after(c, doc, "after-failed", "failed"));
@@ -361,6 +362,24 @@ int cli_read_spec(const struct cli *c, const char *file, json_t **ret_doc)
     if (!json_is_object(doc))
         return say_no_spec(file, doc);
     return json_is_array(json_object_get(doc, "jobs")) ? finish_all(c, doc, ret_doc) : finish(c, doc, ret_doc);
+}
+
+int cli_spec_again(const struct cli *c, json_t *doc, json_t **ret_doc)
+{
+    const json_t *env, *value;
+    const char *variable;
+
+    (void)json_object_del(doc, "after"); /* it was for that submission */
+    TRY(finish(c, doc, ret_doc));
+    env = json_object_get(json_object_get(*ret_doc, "command"), "env");
+    json_object_foreach ((json_t *)env, variable, value) {
+        if (json_is_string(value) && strcmp(json_string_value(value), "***") == 0)
+            return cli_fail(CLI_REFUSED,
+                            "the value of '%.60s' is for the job's owner alone: give yours with --set "
+                            "command.env.%.60s=VALUE",
+                            variable, variable);
+    }
+    return 0;
 }
 
 /* What people call the program: its own name, or of an interpreter the script's. */

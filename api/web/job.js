@@ -3,6 +3,7 @@ import { follow, get, pages, post } from './api.js';
 import { chart } from './chart.js';
 import { diagnosisPanel } from './diagnosis.js';
 import { logPanel } from './log.js';
+import { scalars } from './scalars.js';
 import * as store from './store.js';
 import { progress as progressOf, tasksPanel } from './tasks.js';
 import * as ui from './ui.js';
@@ -18,14 +19,25 @@ const ACTIONS = [
     { verb: 'resume', label: 'Resume', when: (j) => j.state === 'suspended', done: 'Queued again.' },
     { verb: 'cancel', label: 'Cancel', when: (j) => !ui.isEnded(j), dangerous: true,
         ask: 'It ends for good. Its checkpoints, logs and metrics stay.', done: 'Cancelling.' },
+    { verb: 'again', label: 'Run again', when: (j) => ui.isEnded(j) && j.spec && !j.task,
+        ask: 'Its specification is submitted once more, as a new job.', run: runAgain },
 ];
+
+/* After what it once waited for it need not wait again. */
+async function runAgain(job) {
+    const { after, ...spec } = job.spec;
+    if (Object.values(spec.command?.env ?? {}).includes('***'))
+        throw new Error('the values of its variables are for its owner alone; see `muster resubmit`');
+    const made = await post('/v1/jobs', spec);
+    location.hash = `#/jobs/${made.id}`;
+    return `Submitted as ${made.id}.`;
+}
 
 async function act(job, action) {
     if (action.ask && !await ui.confirm(`${action.label} ${job.name}?`, action.ask, `${action.label} job`, action.dangerous))
         return;
     try {
-        await post(`/v1/jobs/${job.id}/${action.verb}`);
-        ui.toast(action.done);
+        ui.toast(action.run ? await action.run(job) : (await post(`/v1/jobs/${job.id}/${action.verb}`), action.done));
     } catch (e) {
         ui.toast(ui.sentence(e.message), 'error');
     }
@@ -252,6 +264,27 @@ function layoutCharts(signal, shared) {
     return charts;
 }
 
+/* A program's own numbers. */
+function ownCurves(signal) {
+    const all = scalars(signal);
+    let early = null;
+    return { el: h('div', {}, all.el, all.note), mark() {},
+        add: (m) => (early ? early.push(m) : all.add(m)),
+        async load(id) {
+            early = [];
+            try {
+                const { metrics } = await get(`/v1/jobs/${id}/metrics?points=1500`, signal);
+                all.setColumns(metrics);
+                const last = metrics.step?.at(-1) ?? -1;
+                early = early.filter((m) => m.step > last);
+            } finally {
+                const late = early;
+                early = null;
+                late.forEach(all.add);
+            }
+        } };
+}
+
 function curves(signal, spec) {
     const documents = spec?.train?.data?.samples === 'documents', shared = spec?.parallel?.cp > 1;
     const lossChart = chart('Loss', [
@@ -260,8 +293,9 @@ function curves(signal, spec) {
     const rate = chart('Tokens per second', [
         { key: 'tokens_per_s', label: 'tokens/s', format: ui.count, color: '--accent' }], signal);
     const layout = documents ? layoutCharts(signal, shared) : [];
-    const names = ['step', 'loss', 'tokens_per_s', ...(documents ? ['rank_tokens_max', 'rank_tokens_min', 'imbalance', 'padding_share'] : []),
-        ...(shared ? ['sharded_share'] : [])];
+    const more = scalars(signal, ['loss', 'tokens_per_s', 'rank_tokens_max', 'rank_tokens_min', 'imbalance', 'padding_share',
+        'sharded_share', 'eval']);
+    const folded = h('details.more', {}, h('summary', {}, 'More metrics'), more.el, more.note);
     const waiting = (imbalance) => (imbalance ? 1 - 1 / imbalance : null);
     const marks = [];
     let early = null; /* points that the stream brings while the past is being read */
@@ -271,12 +305,14 @@ function curves(signal, spec) {
         lossChart.add(m.step, m);
         rate.add(m.step, m);
         layout.forEach((c) => c.add(m.step, { ...m, waiting_share: waiting(m.imbalance) }));
+        more.add(m);
     }
-    return { el: h('.charts', {}, lossChart.el, rate.el, ...layout.map((c) => c.el)), add,
+    return { el: h('div', {}, h('.charts', {}, lossChart.el, rate.el, ...layout.map((c) => c.el)), folded), add,
         async load(id) {
             early = [];
             try {
-                const { metrics } = await get(`/v1/jobs/${id}/metrics?names=${names}&points=1500`, signal);
+                const { metrics } = await get(`/v1/jobs/${id}/metrics?points=1500`, signal);
+                more.setColumns(metrics);
                 lossChart.setColumns({ step: [...(metrics.step ?? [])], loss: metrics.loss });
                 rate.setColumns({ step: [...(metrics.step ?? [])], tokens_per_s: metrics.tokens_per_s });
                 layout.forEach((c) => c.setColumns({ ...metrics, step: [...(metrics.step ?? [])],
@@ -337,7 +373,8 @@ function build(main, signal, job) {
     const id = job.id;
     let now = job;
     const top = head(() => now), why = explainBox(id, signal), outcome = outcomeBox(), ranks = ranksPanel();
-    const events = eventsPanel(), checkpoints = checkpointsPanel(id, signal), charts = curves(signal, job.spec);
+    const events = eventsPanel(), checkpoints = checkpointsPanel(id, signal);
+    const charts = job.kind === 'train' ? curves(signal, job.spec) : ownCurves(signal);
     const log = logPanel(id, signal), diagnosis = diagnosisPanel(id, signal);
     const train = job.kind === 'train', tasks = job.array && tasksPanel(id, signal);
     if (tasks) /* an array measures nothing itself */
@@ -346,7 +383,7 @@ function build(main, signal, job) {
         main.replaceChildren(top.el, outcome.el, tasks.el, events.el, h('details.panel.spec', {}, h('summary', {}, 'Specification'),
             h('pre', { tabindex: '0' }, JSON.stringify(job.spec, null, 2))));
     else
-        main.replaceChildren(top.el, outcome.el, why.el, diagnosis.el, ...(train ? [charts.el] : []),
+        main.replaceChildren(top.el, outcome.el, why.el, diagnosis.el, charts.el,
         h('.job-grid', {}, log.el, h('.stack', {}, events.el, ...(train ? [checkpoints.el] : []), ranks.el)),
         h('details.panel.spec', {}, h('summary', {}, 'Specification'), h('pre', { tabindex: '0' }, JSON.stringify(job.spec, null, 2))));
 

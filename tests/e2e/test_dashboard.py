@@ -180,7 +180,7 @@ def test_a_training_job_is_followed_from_the_list_to_its_curves(inside, cluster,
             assert cluster.job(job)["state"] == "running"
     inside.wait("not cancelled", lambda: inside.state() == "cancelled")
     assert cluster.wait(job, "cancelled")["state"] == "cancelled"
-    assert not [b for b in inside.find(".actions button") if b.is_displayed()]
+    assert [b.text for b in inside.find(".actions button") if b.is_displayed()] == ["Run again"]
 
     # Read as a whole, the lines of both ranks are in the order of their times.
     inside.driver.refresh()
@@ -245,6 +245,28 @@ def test_a_log_has_no_gap_where_it_grew_before_its_stream_began(page, cluster):
         open(gate, "w", encoding="ascii").close()
         page.wait("no end", lambda: f"tick {last}" in page.find(".log")[0].text)
         assert page.find(".log")[0].text.split("\n") == [f"tick {i}" for i in range(1, last + 1)]
+
+
+def test_each_number_that_a_program_writes_has_a_curve_and_it_is_run_again(inside, cluster):
+    go = os.path.join(cluster.folder, "go-on")
+    line = '{"step": %s, "loss": 0.%s, "val/f1": 0.5, "none": 0, "word": "x"}\\n'
+    script = f"m() {{ printf '{line}' $1 $1 >> $MUSTER_RUN_DIR/metrics.jsonl; }}; m 1; m 2; " \
+             f"while ! [ -e {go} ]; do sleep 0.1; done; m 3; m 4"
+    job = cluster.submit(specs.command(script, name="own-curves"))["id"]
+    inside.open(f"/#/jobs/{job}")
+    points = "return Number(document.querySelector(arguments[0])?.dataset.points ?? 0)"
+    box = '.chart[aria-label="val/f1"] .chart-box'
+    inside.wait("no curve of val/f1", lambda: inside.run(points, box) == 2)
+    open(go, "w", encoding="utf-8").close()
+    inside.wait("the curve does not grow", lambda: inside.run(points, box) == 4)
+    assert [c.get_attribute("aria-label") for c in inside.find(".chart")] == ["loss", "val/f1"]
+    inside.wait("its loss is not told", lambda: inside.find('.number[data-key="loss"] dd')[0].text == "0.400")
+    inside.wait("no way to run it again", lambda: inside.find('[data-action="again"]')[0].is_displayed())
+    inside.find('[data-action="again"]')[0].click()
+    inside.wait("no question", lambda: inside.find('dialog[open] button[value="yes"]'))[0].click()
+    again = f"j{int(job[1:]) + 1}"
+    inside.wait("not the new job's page", lambda: inside.run("return location.hash") == f"#/jobs/{again}")
+    assert cluster.wait(again, "succeeded")["spec"] == cluster.job(job)["spec"]
 
 
 def test_a_failed_job_shows_whose_fault_it_was_and_its_last_lines(inside, cluster):

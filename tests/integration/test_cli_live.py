@@ -154,6 +154,30 @@ def test_the_shell_completes_what_the_server_knows(cluster):
     assert re.fullmatch(r"j\d+( j\d+)*", out[0]) and out[1:] == ["n1", "n-file"]
 
 
+def test_a_job_is_submitted_again_with_changes(cluster, trained):
+    again = said(cluster, "resubmit", trained, "--set", "train.steps=20", "--priority", "7", "--name", "again",
+                 "-o", "json")
+    old, new = cluster.job(trained)["spec"], cluster.job(again["id"])["spec"]
+    assert new["train"].pop("steps") == 20 and old["train"].pop("steps") == 60
+    assert (new.pop("name"), new.pop("priority")) == ("again", 7) and old.pop("name") and old.pop("priority") == 50
+    assert new == old
+    cluster.wait(again["id"], "succeeded")
+    first = command(cluster, "test \"$WORD\" = good", name="with-env")
+    cluster.wait(first, "failed")
+    out = run(cluster, "resubmit", "with-env", "--set", "command.env.WORD=good", "--after", again["id"],
+              "--watch").stdout
+    job = out.split()[1]
+    assert out.endswith(f"{job} succeeded: every rank is done\n")
+    third = said(cluster, "resubmit", job, "-o", "json")["id"]
+    assert cluster.wait(third, "succeeded")["spec"].get("after") in (None, [])
+    assert "no job is called" in run(cluster, "resubmit", "never-was", status=3).stderr
+    eve = run(cluster, "token", "create", "eve", "--role", "viewer").stdout.strip()
+    refused = subprocess.run([f"{BIN}/muster", "resubmit", job, "--server", cluster.url, "--token", eve],
+                             env=cluster.env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert refused.returncode == 4
+    assert "'WORD'" in refused.stderr and "--set command.env.WORD=" in refused.stderr
+
+
 def test_watch_ends_with_the_outcome_of_a_training_job(cluster, trained):
     assert trained
     out = run(cluster, "submit", "train.yaml", "--watch", "--set", "train.steps=40")
