@@ -378,6 +378,20 @@ void cli_print_cause(const json_t *cause, const char *said)
     }
 }
 
+/* How fast the scheduler takes the job to be. */
+static void print_rate(const json_t *rate)
+{
+    long long count = cli_int(rate, "count");
+    double steps_per_s = json_number_value(json_object_get(rate, "steps_per_s"));
+
+    (void)printf("  on %lld %s: %.4g steps a second, ", cli_int(rate, "devices"), cli_str(rate, "class"), steps_per_s);
+    if (count > 0)
+        (void)printf("measured %lld time%s, within %.1f %%\n", count, count == 1 ? "" : "s",
+                     100 * json_number_value(json_object_get(rate, "spread")));
+    else
+        (void)printf("expected by %s\n", cli_str(rate, "from"));
+}
+
 int jobs_explain(struct cli *c)
 {
     const char *file = cli_option(c, "save");
@@ -401,6 +415,8 @@ int jobs_explain(struct cli *c)
             if (strcmp(state, "succeeded") != 0) /* there all is said */
                 cli_print_cause(cause, summary);
         }
+        json_array_foreach (json_object_get(answer, "rates"), i, cause)
+            print_rate(cause);
     }
     json_decref(answer);
     return r;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define DROPPED_MAX 256
 #define PROBES 64   /* kinds looked at for one key */
 #define MEMORY 20   /* measurements that the mean reaches back for */
 #define SWEEPS 4    /* over all kinds, for the classes' speeds */
@@ -14,7 +15,9 @@
 
 struct learned {
     struct learned_kind *kinds[LEARNED_KINDS_MAX]; /* by key, or the next free place within PROBES */
-    uint64_t turns, version, common_version;       /* the last: of speed and fixed below */
+    uint64_t dropped[DROPPED_MAX];
+    size_t n_dropped;
+    uint64_t turns, version, common_version; /* the last: of speed and fixed below */
     double expected[LEARNED_CLASSES_MAX], speed[LEARNED_CLASSES_MAX];
     double fixed;     /* mean of the kinds' */
     double restart_s; /* of all kinds */
@@ -66,6 +69,8 @@ struct learned_kind *learned_kind(struct learned *l, uint64_t key, bool command,
         k = *at ? *at : calloc(1, sizeof(*k));
         if (!k)
             return NULL;
+        if (*at && l->n_dropped < DROPPED_MAX)
+            l->dropped[l->n_dropped++] = k->key;
         *at = k;
         *k = (struct learned_kind){.key = key, .fixed = -1};
     }
@@ -74,6 +79,19 @@ struct learned_kind *learned_kind(struct learned *l, uint64_t key, bool command,
     k->replica = replica;
     k->used = ++l->turns;
     return k;
+}
+
+struct learned_kind *learned_next(struct learned *l, size_t *io_at)
+{
+    while (*io_at < LEARNED_KINDS_MAX)
+        if (l->kinds[(*io_at)++])
+            return l->kinds[*io_at - 1];
+    return NULL;
+}
+
+uint64_t learned_dropped(struct learned *l)
+{
+    return l->n_dropped > 0 ? l->dropped[--l->n_dropped] : 0;
 }
 
 /* --- speeds ------------------------------------------------------------------------------------------------- */
@@ -92,6 +110,7 @@ static void weigh(struct learned *l, struct learned_kind *k)
     struct profile_speed speeds[LEARNED_SPEEDS_MAX];
     struct profile_job job = job_of(k, speeds);
 
+    k->changed = true;
     k->fixed = -1;
     (void)profile_fixed(&job, &k->fixed);
     for (size_t i = 0; i < k->n_speeds; i++)
@@ -133,6 +152,18 @@ void learned_take_speed(struct learned *l, struct learned_kind *k, uint8_t class
     }
 }
 
+void learned_restore(struct learned *l, struct learned_kind *k, const struct learned_speed *speed)
+{
+    struct learned_speed *s;
+
+    learned_take_speed(l, k, speed->class_, speed->devices, speed->steps_per_s);
+    s = speed_at(k, speed->class_, speed->devices);
+    if (s) {
+        s->n = speed->n;
+        s->spread = speed->spread;
+    }
+}
+
 void learned_forget(struct learned *l, struct learned_kind *k, uint8_t class_, int32_t devices)
 {
     struct learned_speed *s = speed_at(k, class_, devices);
@@ -145,6 +176,7 @@ void learned_forget(struct learned *l, struct learned_kind *k, uint8_t class_, i
 
 void learned_take_end(struct learned_kind *k, double device_s)
 {
+    k->changed = true;
     k->ended += k->ended < MEMORY;
     k->device_s += (device_s - k->device_s) / k->ended;
 }
@@ -156,13 +188,14 @@ static double blend(double old, double value, double share)
 
 void learned_take_restart(struct learned *l, struct learned_kind *k, double restart_s)
 {
+    k->changed = true;
     k->restart_s = blend(k->restart_s, restart_s, RESTART);
     l->restart_s = blend(l->restart_s, restart_s, RESTART / 4);
 }
 
 double learned_restart_s(const struct learned *l, const struct learned_kind *k)
 {
-    return k->restart_s > 0 ? k->restart_s : l->restart_s;
+    return k && k->restart_s > 0 ? k->restart_s : l->restart_s;
 }
 
 void learned_expect(struct learned *l, uint8_t class_, double speed)
@@ -224,19 +257,17 @@ double learned_class_speed(struct learned *l, uint8_t class_)
     return l->speed[class_];
 }
 
-bool learned_rates(struct learned *l, const struct learned_kind *k, const uint8_t *classes, const double *worker_ms,
-                   size_t n, const struct profile_speed *predicted, struct rates_profile *ret)
+bool learned_rates(struct learned *l, const struct learned_kind *k, struct profile_type *types, size_t n,
+                   const struct profile_speed *predicted, bool apart, struct rates_profile *ret)
 {
     struct profile_speed speeds[LEARNED_SPEEDS_MAX];
     struct profile_job job = job_of(k, speeds);
-    struct profile_type types[RATES_TYPES_MAX];
 
     find_common(l);
     job.fixed = l->fixed;
     if (predicted)
         job.predicted = *predicted;
-    for (size_t t = 0; t < n; t++)
-        types[t] = (struct profile_type){
-            .class_ = classes[t], .worker_ms = worker_ms ? worker_ms[t] : 0, .speed = l->speed[classes[t]]};
+    for (size_t t = 0; t < n && apart; t++)
+        types[t].speed = l->speed[types[t].class_];
     return profile_fill(&job, types, n, ret);
 }

@@ -34,6 +34,7 @@ struct learned_kind {
     double device_s;                  /* that a job of the kind takes; 0: none has ended */
     uint32_t ended;
     double restart_s; /* that a change of devices costs such a job; 0: not measured */
+    bool changed;     /* since the caller has last made it false */
     uint64_t used;    /* when it was last asked for, in turns of its own */
 };
 
@@ -53,6 +54,8 @@ void learned_take_end(struct learned_kind *k, double device_s);
  * of the kind was changed; 0: of none. */
 void learned_take_restart(struct learned *l, struct learned_kind *k, double restart_s);
 double learned_restart_s(const struct learned *l, const struct learned_kind *k);
+/* What an earlier process had learned of it. */
+void learned_restore(struct learned *l, struct learned_kind *k, const struct learned_speed *speed);
 /* What was learned of its speed on these devices is no longer thought. */
 void learned_forget(struct learned *l, struct learned_kind *k, uint8_t class_, int32_t devices);
 
@@ -62,10 +65,15 @@ void learned_expect(struct learned *l, uint8_t class_, double speed);
 /* How fast a class is beside the others, by all kinds that were measured on it and on others. */
 double learned_class_speed(struct learned *l, uint8_t class_);
 
-/* What a kind's rates are thought to be on n types of these classes. worker_ms: by type, or NULL; predicted: or NULL.
- * Returns as profile_fill(). */
-bool learned_rates(struct learned *l, const struct learned_kind *k, const uint8_t *classes, const double *worker_ms,
-                   size_t n, const struct profile_speed *predicted, struct rates_profile *ret);
+/* What a kind's rates are thought to be on n types, whose speeds are filled in where they are to be told apart;
+ * predicted: or NULL. Returns as profile_fill(). */
+bool learned_rates(struct learned *l, const struct learned_kind *k, struct profile_type *types, size_t n,
+                   const struct profile_speed *predicted, bool apart, struct rates_profile *ret);
+
+/* The next kind from *io_at on, which goes behind it; NULL: there are no more. */
+struct learned_kind *learned_next(struct learned *l, size_t *io_at);
+/* A kind that was forgotten and has not been given back yet; 0: none. Of very many some are left out. */
+uint64_t learned_dropped(struct learned *l);
 
 /* It changes with everything that is learned of speeds. */
 uint64_t learned_version(const struct learned *l);

@@ -72,7 +72,7 @@ bool profile_fixed(const struct profile_job *j, double *ret)
     }
     for (double step = best / 8; step > best / 200; step /= 2) /* between the shares that were tried */
         for (int sign = -1; sign <= 1; sign += 2)
-            while (miss(j, best + sign * step) < least) {
+            while (best + sign * step <= FIXED_MOST && miss(j, best + sign * step) < least) {
                 best += sign * step;
                 least = miss(j, best);
             }

@@ -81,17 +81,17 @@ int told_restart(struct told *t, uint32_t kind, int64_t restart_us)
 
 bool told_refresh(struct told *t)
 {
-    uint8_t classes[RATES_TYPES_MAX];
+    struct profile_type types[RATES_TYPES_MAX] = {{0}};
 
     if (!t->learned || t->version == learned_version(t->learned) + 1)
         return false;
     t->version = learned_version(t->learned) + 1;
     for (size_t i = 0; i < t->s->n_types; i++)
-        classes[i] = (uint8_t)i;
+        types[i].class_ = (uint8_t)i;
     for (uint32_t k = 0; k < t->s->n_profiles; k++) {
         const struct learned_kind *kind = learned_find(t->learned, k + 1);
 
-        t->rated[k] = learned_rates(t->learned, kind, classes, NULL, t->s->n_types, NULL, &t->profiles[k]);
+        t->rated[k] = learned_rates(t->learned, kind, types, t->s->n_types, NULL, true, &t->profiles[k]);
         for (size_t i = 0; i < t->s->n_types; i++) /* what a kind does not run on is told at the submit */
             t->profiles[k].n[i] = t->s->profiles[k].n[i] > 0 ? t->profiles[k].n[i] : 0;
     }

@@ -9,59 +9,33 @@ static void blend(double *at, double value)
     *at = *at > 0 ? (1 - LEARN) * *at + LEARN * value : value;
 }
 
-static void first_step(struct pace *p, uint32_t generation, int64_t mono_us)
+static struct pace_news first_step(struct pace *p, uint32_t generation, int64_t mono_us)
 {
-    double cost = (double)p->restart_us;
+    double cost = (double)p->restart_us, took = (double)(mono_us - p->rescale_began_us);
 
     p->learned_generation = generation;
     if (p->rescale_began_us <= 0)
-        return;
-    blend(&cost, (double)(mono_us - p->rescale_began_us));
+        return (struct pace_news){.restart_s = 0};
+    blend(&cost, took);
     p->restart_us = (int64_t)cost;
     p->rescale_began_us = 0;
+    return (struct pace_news){.restart_s = took / 1e6};
 }
 
-static struct profile_speed *speed_of(struct pace *p, int32_t devices, uint32_t generation)
+struct pace_news pace_learn(struct pace *p, const struct job *j, uint32_t generation, double step_ms, int64_t mono_us)
 {
-    size_t at;
+    struct pace_news nothing = {.restart_s = 0};
 
-    for (size_t i = 0; i < p->n_speeds; i++)
-        if (p->speeds[i].class_ == p->home_class && p->speeds[i].devices == devices)
-            return &p->speeds[i];
-    at = p->n_speeds < PACE_SPEEDS_MAX ? p->n_speeds++ : generation % PACE_SPEEDS_MAX;
-    p->speeds[at] = (struct profile_speed){.class_ = p->home_class, .devices = devices};
-    return &p->speeds[at];
-}
-
-void pace_learn(struct pace *p, const struct job *j, uint32_t generation, double step_ms, int64_t mono_us)
-{
     if (!j->live || j->generation != generation || step_ms <= 0)
-        return;
-    if (p->learned_generation != generation) {
-        first_step(p, generation, mono_us);
-        return;
-    }
+        return nothing;
+    if (p->learned_generation != generation)
+        return first_step(p, generation, mono_us);
     for (size_t i = 1; i < j->n_places; i++)
         if (strcmp(j->places[i].class_, j->places[0].class_) != 0)
-            return; /* of a mix nobody can say whose speed it is */
+            return nothing; /* of a mix nobody can say whose speed it is */
     if (p->on_slow)
-        return; /* nor of devices that are slower than their class */
-    blend(&speed_of(p, (int32_t)j->n_places, generation)->steps_per_s, 1000 / step_ms);
-}
-
-void pace_forget(struct pace *p, const struct job *j)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < p->n_speeds; i++)
-        if (p->speeds[i].class_ != p->home_class || p->speeds[i].devices != (int32_t)j->n_places)
-            p->speeds[n++] = p->speeds[i];
-    p->n_speeds = n;
-}
-
-bool pace_measured(const struct pace *p)
-{
-    return p->n_speeds > 0 || p->n_leaf_times > 0;
+        return nothing; /* nor of devices that are slower than their class */
+    return (struct pace_news){.steps_per_s = 1000 / step_ms};
 }
 
 struct leaf_time *pace_leaf_time(struct pace *p, const char *class_)

@@ -9,11 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "scheduler/cluster/profile.h"
 #include "scheduler/cluster/slow.h"
 #include "server/cluster/job.h"
 
-#define PACE_SPEEDS_MAX 8
 #define PACE_LEAF_TIMES_MAX 8
 
 struct leaf_time { /* of one virtual worker on devices of a class */
@@ -33,8 +31,6 @@ struct shares_watch {       /* how long a job's work has not lain by its devices
 
 struct pace {
     int workers; /* virtual ones of the job */
-    struct profile_speed speeds[PACE_SPEEDS_MAX];
-    size_t n_speeds;
     struct leaf_time leaf_times[PACE_LEAF_TIMES_MAX];
     size_t n_leaf_times;
     struct shares_watch shares;
@@ -45,15 +41,13 @@ struct pace {
     int64_t restart_us;          /* what a change costs, measured; 0: not yet */
 };
 
-/* Take in a line of metrics of the job's run at the monotonic time: how fast it is on its devices, and what its last
- * change cost. */
-void pace_learn(struct pace *p, const struct job *j, uint32_t generation, double step_ms, int64_t mono_us);
+struct pace_news {      /* of a line of metrics; 0: nothing */
+    double steps_per_s; /* so fast is the job on its devices, which are of home_class */
+    double restart_s;   /* its last change cost so much */
+};
 
-/* Some of the run's devices turn out to be slow: how fast it was on as many says nothing any more. */
-void pace_forget(struct pace *p, const struct job *j);
-
-/* Whether any run has shown how fast the job is. */
-bool pace_measured(const struct pace *p);
+/* Take in a line of metrics of the job's run at the monotonic time. */
+struct pace_news pace_learn(struct pace *p, const struct job *j, uint32_t generation, double step_ms, int64_t mono_us);
 
 /* What is known of one virtual worker on devices of a class; NULL: nothing. */
 struct leaf_time *pace_leaf_time(struct pace *p, const char *class_);

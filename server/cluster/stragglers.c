@@ -162,7 +162,6 @@ static void found_slow(struct watch *w, const struct job_place *p, bool alone)
     w->found++;
     if (t && t->usual.ms > 0)
         t->ms = t->usual.ms; /* what it took lately was the slow device's */
-    pace_forget(w->pace, w->job);
 }
 
 /* Give a device its replica's ratio. */

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "server/control/events.h"
+#include "server/control/kinds.h"
 #include "server/control/ports.h"
 #include "server/control/rendezvous.h"
 #include "scheduler/diagnose/lag.h"
@@ -157,6 +158,7 @@ static int change(struct core *c, struct entry *e, const struct job_cause *cause
     events_emit_new(c, e->job.id, e->job.user, event, true, false, job_ended(e->job.state));
     table_dirty(&c->jobs, e);
     c->schedule_wanted = true;
+    kinds_end(c, e);
     c->after_due = c->after_due || job_ended(e->job.state) || cause->kind == CAUSE_STARTED;
     if (e->job.time_s > 0 || e->job.queue_s > 0)
         c->limits_due_us = 0;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "api/spec_plan.h"
+#include "base/hash.h"
 #include "scheduler/diagnose/lag.h"
 #include "server/control/stalls.h"
 
@@ -12,6 +13,34 @@
 void entry_set_classes(struct entry *e, const struct classes *k, const struct job_spec *spec)
 {
     e->classes_missing = !classes_of_spec(k, spec, &e->classes);
+}
+
+static uint64_t mix(uint64_t h, const void *data, size_t len)
+{
+    uint64_t of[] = {h, hash_xxh3(data, len)};
+
+    return hash_xxh3(of, sizeof(of));
+}
+
+/* What makes a step of one job as long as another's on the same devices, its layout aside. */
+static uint64_t alike_of(const struct job_spec *spec)
+{
+    uint64_t h = (uint64_t)spec->kind;
+
+    if (spec->kind == JOB_TRAIN) {
+        struct plan_job p = spec_plan_job(spec);
+        const struct plan_model *m = &p.model;
+        int of[] = {(int)m->family,      m->layers,  m->hidden,   m->heads, m->kv_heads, m->ffn,
+                    m->context,          m->vocab,   p.sequences, p.length, p.zero,      p.bf16,
+                    p.sequence_parallel, p.cp_heads, p.dp_coded};
+
+        h = mix(h, of, sizeof(of));
+        h = mix(h, spec->sequence.policy, strlen(spec->sequence.policy));
+        return mix(h, spec->compress.dp, strlen(spec->compress.dp));
+    }
+    for (char **a = spec->command.argv; a && *a; a++)
+        h = mix(h, *a, strlen(*a));
+    return h;
 }
 
 struct entry *entry_new(const struct classes *k, const struct job_spec *spec)
@@ -29,6 +58,7 @@ struct entry *entry_new(const struct classes *k, const struct job_spec *spec)
     }
     e->run.fault_rank = -1;
     e->steps = spec->kind == JOB_TRAIN ? spec->train.steps : 0;
+    e->alike = alike_of(spec);
     e->grace_s = spec->kind == JOB_COMMAND ? spec->command.grace_s : 10;
     if (spec->kind == JOB_COMMAND) {
         e->elastic = spec->command.elastic;

@@ -12,6 +12,7 @@
 
 #include "api/spec.h"
 #include "scheduler/cluster/explain.h"
+#include "scheduler/cluster/profile.h"
 #include "scheduler/plan/cost.h"
 #include "server/cluster/classes.h"
 #include "server/cluster/job.h"
@@ -80,6 +81,7 @@ struct entry_plan {             /* of the layout */
     uint64_t planned_for;       /* the cluster's sites for which facts were planned; 0: not yet */
     struct plan_cost predicted; /* of its newest run, by this musterd; step_s 0: not */
     double predicted_speed;     /* with its class that many times as fast as assumed */
+    struct profile_speed prior; /* how fast the planner thinks the job is on some devices; steps_per_s 0: it has not */
     bool bf16;                  /* its products are */
 };
 
@@ -98,6 +100,7 @@ struct entry {
     uint64_t key_hash, body_hash; /* of its submit's Idempotency-Key and body; 0: none */
 
     char *spec_text;            /* owned */
+    uint64_t alike;             /* jobs whose specs ask for the same work have the same (kinds.h) */
     char *refusal;              /* owned: why this musterd does not take the spec; NULL: it does */
     uint64_t classes;           /* mask of those that its spec names */
     bool classes_missing;       /* its spec names some that no node has had */

@@ -8,6 +8,7 @@
 #include "server/cluster/stragglers.h"
 #include "server/control/care.h"
 #include "server/control/events.h"
+#include "server/control/kinds.h"
 #include "server/control/plans.h"
 #include "server/control/records.h"
 #include "server/control/state.h"
@@ -28,6 +29,7 @@ static void learn_stragglers(struct core *c, struct entry *e, uint32_t generatio
     int slow = stragglers_learn(&c->cluster, &c->cfg.slow, &run, line, c->now.wall_us, &found);
 
     if (slow > 0) {
+        kinds_forget(c, e); /* how fast it was on as many says nothing any more */
         c->dispatch.slow_found += (uint64_t)slow;
         c->dispatch.next_full_us = c->now.mono_us; /* only a full round moves what runs */
     }
@@ -40,11 +42,16 @@ static void learn_stragglers(struct core *c, struct entry *e, uint32_t generatio
 void learn_metrics(struct core *c, struct entry *e, uint32_t generation, const json_t *line)
 {
     double step_ms = json_number_value(json_object_get(line, "step_ms"));
+    struct pace_news news;
 
     plans_learn(c, e, generation, step_ms);
     learn_stragglers(c, e, generation, line);
     shares_learn(&c->cluster, &e->job, &e->pace, generation, json_object_get(line, "leaf_ms"));
-    pace_learn(&e->pace, &e->job, generation, step_ms, c->now.mono_us);
+    news = pace_learn(&e->pace, &e->job, generation, step_ms, c->now.mono_us);
+    if (news.steps_per_s > 0)
+        kinds_take_speed(c, e, news.steps_per_s);
+    if (news.restart_s > 0)
+        kinds_take_restart(c, e, news.restart_s);
 }
 
 void learn_links(struct core *c, const struct job *j, const json_t *event)

@@ -251,6 +251,7 @@ int load_all(struct core *c, struct merr *err)
     TRY(records_read_nodes(c, err));
     TRY(records_read_removed(c, err));
     TRY(records_read_speeds(c, err));
+    TRY(records_read_kinds(c, err));
     TRY(records_read_links(c, err));
     TRY(records_read_projects(c, err));
     TRY(records_read_ended(c, err));

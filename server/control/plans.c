@@ -71,7 +71,7 @@ static bool site_of_places(struct core *c, const struct job_place *p, size_t n, 
 /* The class of which the job can have most devices, at most so many as it takes; the net is new, NULL where links are
  * alike. False: there is no such node. */
 static bool site_of_cluster(struct core *c, const struct entry *e, bool bf16, struct plan_site *ret,
-                            struct plan_net **ret_net)
+                            struct plan_net **ret_net, int *ret_class)
 {
     uint64_t classes = entry_classes(e, &c->cluster.classes);
     int count[CLASSES_MAX] = {0}, node_most = 1, best = -1;
@@ -109,6 +109,7 @@ static bool site_of_cluster(struct core *c, const struct entry *e, bool bf16, st
         site.group[0].n = e->job.max;
     site.net = *ret_net = links_of_class(&c->cluster, best, site.group[0].n, &site);
     *ret = site;
+    *ret_class = best;
     return true;
 }
 
@@ -141,15 +142,20 @@ int plans_prepare(struct core *c, struct entry *e, const struct job_spec *spec, 
     struct plan_net *net = NULL;
     struct plan_result plan;
     struct plan_site site;
-    int r;
+    int class_, r;
 
-    if (!site_of_cluster(c, e, job.bf16, &site, &net))
+    if (!site_of_cluster(c, e, job.bf16, &site, &net, &class_))
         return merr_set(err, -EAGAIN, "there is no node yet to plan for");
     e->plan.planned_for = c->cluster.sites;
     r = plan_search(&job, &wish, &site, &plan, err);
     plan_net_free(net);
-    if (r == 0)
+    if (r == 0) {
         keep_shape(e, &plan.best.shape);
+        e->plan.prior =
+            (struct profile_speed){.class_ = (uint8_t)class_,
+                                   .devices = plan_shape_layout(&plan.best.shape).world,
+                                   .steps_per_s = plan.best.cost.step_s > 0 ? 1 / plan.best.cost.step_s : 0};
+    }
     return r;
 }
 
@@ -307,6 +313,7 @@ json_t *plans_dry(struct core *c, const struct entry *e, const struct job_spec *
     struct layout plain = {.tp = 1, .pp = 1, .cp = 1, .dp = e->job.max, .world = e->job.max};
     struct plan_result plan;
     struct plan_site site;
+    int class_;
     struct plan_job job;
     struct plan_wish wish;
     struct plan_net *net = NULL;
@@ -318,7 +325,7 @@ json_t *plans_dry(struct core *c, const struct entry *e, const struct job_spec *
         return layout_json(&plain);
     job = spec_plan_job(spec);
     wish = spec_plan_wish(spec);
-    if (site_of_cluster(c, e, job.bf16, &site, &net))
+    if (site_of_cluster(c, e, job.bf16, &site, &net, &class_))
         r = plan_search(&job, &wish, &site, &plan, &err);
     else
         (void)merr_set(&err, r, "there is no node yet to plan for");

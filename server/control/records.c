@@ -7,11 +7,15 @@
 
 #include "base/log.h"
 #include "base/utf8.h"
+#include "scheduler/cluster/learned.h"
 #include "server/cluster/slots.h"
 #include "server/cluster/stragglers.h"
+#include "server/control/kinds.h"
 #include "server/control/quarantine.h"
 #include "server/control/state.h"
 #include "server/store/job_store.h"
+
+#define KINDS_MOST 64 /* put at a time */
 
 /* --- rows of a table --------------------------------------------------------------------------------- */
 
@@ -499,6 +503,42 @@ int records_read_speeds(struct core *c, struct merr *err)
             k->speed[at][0] = f32;
             k->speed[at][1] = bf16;
         }
+    }
+    store_rows_clear(&all);
+    return 0;
+}
+
+void records_put_kinds(struct core *c)
+{
+    struct learned_kind *k;
+    char name[24];
+    size_t at = 0, n = 0;
+    uint64_t gone;
+
+    while ((gone = learned_dropped(c->learned)) != 0) {
+        (void)snprintf(name, sizeof(name), "%016llx", (unsigned long long)gone);
+        store_drop(c->store, STORE_KINDS, name);
+    }
+    while (n < KINDS_MOST && (k = learned_next(c->learned, &at)) != NULL)
+        if (k->changed) {
+            (void)snprintf(name, sizeof(name), "%016llx", (unsigned long long)k->key);
+            k->changed = !records_put_row_new(c, STORE_KINDS, name, kinds_record(c, k));
+            n++;
+        }
+}
+
+int records_read_kinds(struct core *c, struct merr *err)
+{
+    struct store_rows all;
+    int r = store_read_rows(c->store, STORE_KINDS, &all, err);
+
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < all.n; i++) {
+        json_auto_t *o = json_loadb(all.v[i].text, all.v[i].len, 0, NULL);
+
+        if (i >= LEARNED_KINDS_MAX || !kinds_take_record(c, strtoull(all.v[i].name, NULL, 16), o))
+            store_drop(c->store, STORE_KINDS, all.v[i].name);
     }
     store_rows_clear(&all);
     return 0;

@@ -58,6 +58,7 @@ void records_put_removed(struct core *c, const struct removed *r);
 
 /* Put the speeds of classes where runs have taught something of them. */
 void records_put_speeds(struct core *c);
+void records_put_kinds(struct core *c); /* those that have changed, some of them at a time */
 
 /* Put a measurement that was made at the wall time, and drop the pairs that made room for it. */
 void records_put_link(struct core *c, const struct links_news *news, double bytes_per_s, int64_t at_us);
@@ -69,6 +70,7 @@ bool records_put_project(struct core *c, const struct project *p); /* false: no 
 int records_read_nodes(struct core *c, struct merr *err);
 int records_read_removed(struct core *c, struct merr *err);
 int records_read_speeds(struct core *c, struct merr *err); /* after the nodes */
+int records_read_kinds(struct core *c, struct merr *err);  /* after the nodes */
 int records_read_links(struct core *c, struct merr *err);  /* after the nodes */
 int records_read_projects(struct core *c, struct merr *err);
 

@@ -7,18 +7,18 @@
 
 #include "server/cluster/slots.h"
 #include "server/control/ceilings.h"
+#include "server/control/kinds.h"
 #include "server/control/state.h"
 #include "server/control/usage.h"
 
 #define WINDOW 512 /* waiting jobs that are looked at of one project with the same choice of classes */
 #define GROUPS_MAX 64
 #define SHY_MAX 64          /* any more of them are taken as if they were well */
-#define AGE_US 600000000    /* a wait of this length doubles a job's weight; up to four times */
-#define RESTART_US 5000000  /* what a change costs until it was measured */
 #define RESCALE_US 60000000 /* between two changes of an elastic command that its owner has not asked for */
 
-struct profile { /* shared by jobs that are alike and were not measured */
-    int kind, workers, replica;
+struct profile { /* of jobs that are alike */
+    uint64_t key;
+    bool rated; /* in steps a second */
     struct rates_profile rates;
 };
 
@@ -42,8 +42,9 @@ struct round_own {
     struct count *counts;
     int32_t *types;            /* of each project: quotas and limits by type */
     uint32_t **avoid;          /* by job: nodes that it is not given */
-    struct profile **profiles; /* n of them, one a job at most */
-    size_t n_profiles;
+    struct profile **profiles; /* by key, or the next free place */
+    size_t profiles_cap;
+    struct view_work *works; /* by job */
     struct ceilings *ceilings;
     const struct node *shy[SHY_MAX]; /* nodes that are given work only where there is no other way */
     size_t n_shy;
@@ -70,7 +71,7 @@ void round_clear(struct round *r)
 
     if (!o)
         return;
-    for (size_t i = 0; i < o->n_profiles; i++)
+    for (size_t i = 0; o->profiles && i < o->profiles_cap; i++)
         free(o->profiles[i]);
     free(o->rows);
     free(o->entries);
@@ -81,6 +82,7 @@ void round_clear(struct round *r)
     free(o->counts);
     free(o->types);
     free(o->profiles);
+    free(o->works);
     for (size_t i = 0; o->avoid && i < r->in.n_jobs; i++)
         free(o->avoid[i]);
     free(o->avoid);
@@ -275,63 +277,22 @@ static bool claim_target(struct round *r, struct entry *e, size_t *ret_first)
 
 /* --- jobs ---------------------------------------------------------------------------------------------- */
 
-/* Virtual workers: what bounds the devices that a job can use. */
-static int workers_of(const struct entry *e)
-{
-    int n = e->job.kind == JOB_COMMAND ? e->job.max : e->plan.facts.virtual_workers;
-
-    return n < 1 ? 1 : n;
-}
-
-static int replica_of(const struct entry *e)
-{
-    int n = plan_replica_devices(&e->plan.facts);
-
-    return n < 1 ? 1 : n;
-}
-
-static void fill_rates(const struct core *c, const struct round *r, const struct entry *e, struct rates_profile *p)
-{
-    struct profile_type types[RATES_TYPES_MAX];
-    struct profile_job j = {.command = e->job.kind == JOB_COMMAND,
-                            .workers = workers_of(e),
-                            .replica = replica_of(e),
-                            .speeds = e->pace.speeds,
-                            .n_speeds = e->pace.n_speeds};
-
-    for (size_t t = 0; t < r->n_types; t++)
-        types[t] = (struct profile_type){.class_ = r->classes[t],
-                                         .worker_ms = pace_worker_ms(&e->pace, c->cluster.classes.name[r->classes[t]])};
-    profile_fill(&j, types, r->n_types, p);
-}
-
-static const struct rates_profile *profile_of(const struct core *c, struct round *r, const struct entry *e)
+static struct profile *profile_of(struct core *c, struct round *r, const struct entry *e)
 {
     struct round_own *o = r->own;
-    struct profile key = {.kind = (int)e->job.kind, .workers = workers_of(e), .replica = replica_of(e)}, *p;
+    uint64_t key = kinds_rates_key(c, e);
+    struct profile **at = &o->profiles[key % o->profiles_cap];
 
-    for (size_t i = 0; !pace_measured(&e->pace) && i < o->n_profiles; i++)
-        if (o->profiles[i]->kind == key.kind && o->profiles[i]->workers == key.workers &&
-            o->profiles[i]->replica == key.replica)
-            return &o->profiles[i]->rates;
-    p = calloc(1, sizeof(*p));
-    if (!p)
-        return NULL;
-    p->kind = pace_measured(&e->pace) ? -1 : key.kind; /* -1: its own */
-    p->workers = key.workers;
-    p->replica = key.replica;
-    fill_rates(c, r, e, &p->rates);
-    o->profiles[o->n_profiles++] = p;
-    return &p->rates;
-}
-
-static int64_t steps_left_u(const struct entry *e)
-{
-    json_int_t done = json_integer_value(json_object_get(e->job.progress, "step"));
-
-    if (e->job.kind != JOB_TRAIN || !pace_measured(&e->pace))
-        return -1;
-    return (e->steps > done ? e->steps - done : 0) * 1000000;
+    while (*at && (*at)->key != key)
+        at = at + 1 < o->profiles + o->profiles_cap ? at + 1 : o->profiles;
+    if (*at)
+        return *at;
+    *at = calloc(1, sizeof(**at));
+    if (*at) {
+        (*at)->key = key;
+        (*at)->rated = kinds_rates(c, e, r->classes, r->n_types, &(*at)->rates);
+    }
+    return *at;
 }
 
 /* The types it may run on, whether it may mix and change them, and if not, on which it stays. */
@@ -361,14 +322,14 @@ static int64_t at_most(int64_t x, int64_t most)
 struct sched_job round_wish(const struct entry *e)
 {
     const struct plan_facts *f = &e->plan.facts;
-    bool pipeline = e->job.kind == JOB_TRAIN && f->pp > 1 && replica_of(e) > 1;
+    bool pipeline = e->job.kind == JOB_TRAIN && f->pp > 1 && kinds_replica(e) > 1;
 
     return (struct sched_job){.id = e->job.id,
                               .min = e->job.min,
                               .max = e->job.max,
-                              .replica = replica_of(e),
-                              .stage = pipeline ? replica_of(e) / f->pp : 0,
-                              .workers = workers_of(e),
+                              .replica = kinds_replica(e),
+                              .stage = pipeline ? kinds_replica(e) / f->pp : 0,
+                              .workers = kinds_workers(e),
                               .home = -1};
 }
 
@@ -480,7 +441,8 @@ static int show_job(struct core *c, struct round *r, struct entry *e, size_t fir
 {
     const struct job *j = &e->job;
     const struct project *project = project_find(&c->cluster.projects, j->project);
-    int64_t now = r->in.config.now_us, waited;
+    const struct profile *profile = profile_of(c, r, e);
+    int64_t now = r->in.config.now_us;
     size_t n = r->own->n_places - first;
     struct sched_job *s = &r->own->jobs[r->in.n_jobs];
     bool runs = j->live && j->intent == JOB_GO_ON;
@@ -490,15 +452,13 @@ static int show_job(struct core *c, struct round *r, struct entry *e, size_t fir
     s->class_ = project ? project->class_ : SCHED_ELASTIC;
     s->submit_us = at_most(j->submitted_us, now);
     s->weight_milli = sched_weight_milli(j->priority);
-    s->restart_us = e->pace.restart_us > 0 ? e->pace.restart_us : RESTART_US;
     s->restarts = j->rescales;
     s->changed_us = at_most(j->changed_us, now);
     s->waiting_us = at_most(j->waiting_us, now);
     s->attained_us = j->device_us;
-    s->remaining_us = steps_left_u(e);
     s->limit_us = time_limit_us(j, now);
-    s->rho_milli = 1000;
-    s->profile = profile_of(c, r, e);
+    s->profile = profile ? &profile->rates : NULL;
+    r->own->works[r->in.n_jobs] = kinds_work(c, e, profile && profile->rated);
     s->places = n > 0 ? r->own->places + first : NULL;
     s->n_places = n;
     if (!s->profile || set_avoided(c, r, e, s) < 0) {
@@ -509,9 +469,6 @@ static int show_job(struct core *c, struct round *r, struct entry *e, size_t fir
     set_types(c, r, e, s);
     if (runs)
         s->attained_us += (now - s->changed_us) * (int64_t)j->n_places;
-    waited = now - s->waiting_us;
-    if (n == 0)
-        s->rho_milli += at_most(waited, 3 * (int64_t)AGE_US) * 1000 / AGE_US;
     s->hasty = act_slow(ACT_SLOW, &j->past, now, NULL) == ACT_MOVE;
     /* who starts or is on its way shall arrive */
     s->fixed = n > 0 && (!runs || j->state == JOB_STARTING || j->state == JOB_RECOVERING || stays(e, s, now));
@@ -754,11 +711,22 @@ static struct round_own *own_new(const struct core *c)
     o->entries = calloc(c->jobs.n + 1, sizeof(struct entry *));
     o->jobs = calloc(c->jobs.n + 1, sizeof(*o->jobs));
     o->places = calloc(places, sizeof(*o->places));
-    o->profiles = calloc(c->jobs.n + 1, sizeof(struct profile *));
+    o->profiles_cap = 2 * (c->jobs.n + 1); /* one a job at most */
+    o->profiles = calloc(o->profiles_cap, sizeof(struct profile *));
+    o->works = calloc(c->jobs.n + 1, sizeof(*o->works));
     o->avoid = calloc(c->jobs.n + 1, sizeof(uint32_t *));
     for (int t = 0; t < RATES_TYPES_MAX; t++)
         o->cpu[t] = true;
     return o;
+}
+
+/* What follows from how the cluster is shared. */
+static void fill_work(struct round *r)
+{
+    struct view_cluster cluster = view_cluster_of(r->own->nodes, r->in.n_nodes, r->in.n_jobs);
+
+    for (size_t i = 0; i < r->in.n_jobs; i++)
+        view_fill(&r->own->jobs[i], &r->own->works[i], &cluster, r->in.config.now_us);
 }
 
 int round_init(struct core *c, enum sched_mode mode, struct round *r)
@@ -774,8 +742,9 @@ int round_init(struct core *c, enum sched_mode mode, struct round *r)
     r->in.config.spread = true;
     memcpy(r->in.prices, c->dispatch.prices, sizeof(r->in.prices));
     if (scratch && o && o->rows && o->counts && o->nodes && o->tenants && o->entries && o->jobs && o->places &&
-        o->types && o->profiles && o->avoid) {
+        o->types && o->profiles && o->works && o->avoid) {
         number_types(c, r);
+        kinds_expect(c, r->classes, r->n_types);
         number_rows(c, r);
         fill_tenants(c, r);
         status = ceilings_new(c, &o->ceilings);
@@ -784,6 +753,7 @@ int round_init(struct core *c, enum sched_mode mode, struct round *r)
         if (status == 0)
             status = usage_share(c, o->entries, o->jobs, r->in.n_jobs);
         fill_nodes(r);
+        fill_work(r);
         r->in.nodes = o->nodes;
         r->in.tenants = o->tenants;
         r->in.jobs = o->jobs;

@@ -37,6 +37,7 @@ struct deltas;
 struct events;
 struct files;
 struct givers;
+struct learned;
 struct looks;
 struct places;
 struct quarantine;
@@ -141,6 +142,7 @@ struct core {
     struct secrets *secrets;
     struct usage *usage;
     struct looks *looks;
+    struct learned *learned; /* of kinds.c */
     struct scrapes *scrapes;
     struct log_quota log_quota;
     struct ahead ahead;

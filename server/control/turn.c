@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/thread.h"
+#include "scheduler/cluster/learned.h"
 #include "server/control/auth_load.h"
 #include "server/control/arrays.h"
 #include "server/control/after.h"
@@ -226,6 +227,7 @@ static void tick(struct core *c)
     bundles_tick(c);
     if (now - c->turn.speeds_kept_us > SPEEDS_US) {
         records_put_speeds(c);
+        records_put_kinds(c);
         if (c->cfg.auth)
             auth_keep_used(c->cfg.auth);
         c->turn.speeds_kept_us = now;
@@ -314,6 +316,7 @@ static void *serve(void *arg)
 
         if (!list && queue_closed(q)) {
             records_put_speeds(c);
+            records_put_kinds(c);
             (void)commit(c);
             break;
         }
@@ -362,6 +365,7 @@ void turn_free(struct core *c)
     secrets_free(c->secrets);
     usage_free(c->usage);
     looks_free(c->looks);
+    learned_free(c->learned);
     scrapes_free(c->scrapes);
     free(c);
 }
@@ -382,10 +386,11 @@ static int make_room(struct core *c)
     c->secrets = secrets_new();
     c->usage = usage_new();
     c->looks = looks_new();
+    c->learned = learned_new();
     c->scrapes = scrapes_new();
     return cluster_init(&c->cluster) == 0 && table_init(&c->jobs) == 0 && c->audit && c->events && c->givers &&
                    c->waiters && c->quarantine && c->storing && c->deltas && c->enroll && c->secrets && c->usage &&
-                   c->looks && c->scrapes
+                   c->looks && c->scrapes && c->learned
                ? 0
                : -ENOMEM;
 }

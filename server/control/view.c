@@ -9,6 +9,7 @@
 #include "server/cluster/slots.h"
 #include "server/cluster/stragglers.h"
 #include "server/control/givers.h"
+#include "server/control/kinds.h"
 #include "server/control/plans.h"
 #include "server/control/round.h"
 #include "server/control/state.h"
@@ -339,7 +340,7 @@ json_t *view_explain(struct core *c, const struct job *j, const struct entry *e)
 {
     json_t *causes = json_array(), *help = json_array();
     json_t *told = json_object_get(j->outcome, "message"), *asked = e && !job_ended(j->state) ? ask_round(c, e) : NULL;
-    json_t *silence = silence_cause(c, j);
+    json_t *silence = silence_cause(c, j), *rates = asked ? kinds_view(c, e) : json_array();
     char id[24], summary[AFTER_TEXT_MAX];
 
     (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)j->id);
@@ -363,6 +364,6 @@ json_t *view_explain(struct core *c, const struct job *j, const struct entry *e)
         (void)json_array_append_new(causes, silence);
     }
     json_decref(help);
-    return json_pack("{s:s, s:s, s:s, s:o}", "job", id, "state", job_state_name(j->state), "summary", summary, "causes",
-                     causes);
+    return json_pack("{s:s, s:s, s:s, s:o, s:o}", "job", id, "state", job_state_name(j->state), "summary", summary,
+                     "causes", causes, "rates", rates);
 }

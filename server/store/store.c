@@ -546,6 +546,7 @@ static const char *const table_key[STORE_TABLES] = {
     [STORE_SECRETS] = "muster:secrets",
     [STORE_ARRAYS] = "muster:arrays",
     [STORE_USAGE] = "muster:usage",
+    [STORE_KINDS] = "muster:kinds",
 };
 
 void store_put(struct store *s, enum store_table table, const char *name, const char *text)

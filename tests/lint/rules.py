@@ -63,6 +63,7 @@ LAYERS = {"worker/engine/comm": [
     ["agent_rights", "audit_entry", "audit_file", "entry", "files", "moment", "node_ca", "queries",
      "readers", "sealing", "stalls", "standby", "waiters"],
     ["auth"], ["table"], ["state"],
+    ["kinds"],
     ["admission", "audit", "bundles", "ceilings", "events", "incidents", "offsets", "plans", "ports", "proofs",
      "quarantine", "records", "rendezvous", "retire", "rights", "scrapes", "secrets", "storing"], ["usage"], ["round"],
     ["change", "swaps", "timeline"],

@@ -497,6 +497,7 @@ class Explain(TypedDict, total=False):
     state: State
     summary: str
     causes: List[ExplainCausesItem]
+    rates: List[ExplainRatesItem]
 
 
 ExplainCausesItem = TypedDict('ExplainCausesItem', {
@@ -525,6 +526,16 @@ ExplainCausesItemClassesItem = TypedDict('ExplainCausesItemClassesItem', {
 class ExplainCausesItemStarts(TypedDict, total=False):
     at: Union[str, None]
     basis: str
+
+
+ExplainRatesItem = TypedDict('ExplainRatesItem', {
+    'class': 'str',
+    'devices': 'int',
+    'steps_per_s': 'float',
+    'from': "Literal['measured', 'other numbers of devices', 'single workers', 'other classes', 'the planner']",
+    'count': 'int',
+    'spread': 'float',
+}, total=False)
 
 
 class Audit(TypedDict, total=False):

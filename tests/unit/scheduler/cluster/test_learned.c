@@ -7,13 +7,13 @@
 
 #include "scheduler/cluster/learned.h"
 
-static const uint8_t two[] = {0, 1};
-
 static double rate(struct learned *l, const struct learned_kind *k, int type, int32_t count)
 {
     struct rates_profile p = {.n = {0}};
 
-    (void)learned_rates(l, k, two, NULL, 2, NULL, &p);
+    struct profile_type two[] = {{.class_ = 0}, {.class_ = 1}};
+
+    (void)learned_rates(l, k, two, 2, NULL, true, &p);
     return (double)rates_at(&p, type, count, NULL) / 1e6;
 }
 
@@ -127,6 +127,7 @@ static void of_a_hundred_thousand_kinds_the_last_asked_for_are_known(void **stat
     assert_int_equal(k->n_speeds, LEARNED_SPEEDS_MAX);
     assert_int_equal(k->speeds[LEARNED_SPEEDS_MAX - 1].devices, 1 + 2 * LEARNED_SPEEDS_MAX);
     assert_null(learned_find(l, UINT64_C(0x9e3779b97f4a7c15)));
+    assert_true(learned_dropped(l) != 0);
     learned_free(l);
 }
 

@@ -105,6 +105,17 @@ static void the_planners_prediction_counts_until_something_is_measured(void **st
     assert_int_equal(rate(&p, 1, 1), 3 * rate(&p, 0, 1));
 }
 
+static void more_devices_that_make_a_job_slower_leave_all_of_a_step_fixed(void **state)
+{
+    static const struct profile_speed speeds[] = {{0, 1, 10}, {0, 2, 2}, {0, 8, 1}};
+    struct profile_job j = {.workers = 8, .replica = 1, .speeds = speeds, .n_speeds = 3};
+    double fixed;
+
+    (void)state;
+    assert_true(profile_fixed(&j, &fixed)); /* it comes to an end */
+    assert_true(fixed > 1 && fixed <= 8);
+}
+
 static void single_workers_say_it_where_whole_steps_do_not(void **state)
 {
     static const struct profile_speed speeds[] = {{5, 2, 3}};
@@ -154,6 +165,7 @@ int main(void)
         cmocka_unit_test(two_counts_of_a_class_say_what_more_replicas_do_not_shorten_on_all_classes),
         cmocka_unit_test(a_class_without_measurements_is_as_fast_as_classes_are_beside_each_other),
         cmocka_unit_test(the_planners_prediction_counts_until_something_is_measured),
+        cmocka_unit_test(more_devices_that_make_a_job_slower_leave_all_of_a_step_fixed),
         cmocka_unit_test(single_workers_say_it_where_whole_steps_do_not),
         cmocka_unit_test(a_job_of_very_many_workers_has_points_up_to_all_of_them),
         cmocka_unit_test(no_measurement_makes_a_rate_of_nothing_or_without_end),

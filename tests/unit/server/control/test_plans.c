@@ -133,7 +133,7 @@ static void run_steps(struct scene *s, uint64_t job, int lines, double step_ms)
 
     for (int i = 0; i < lines; i++) {
         plans_learn(s->core, e, e->job.generation, step_ms);
-        pace_learn(&e->pace, &e->job, e->job.generation, step_ms, s->core->now.mono_us);
+        (void)pace_learn(&e->pace, &e->job, e->job.generation, step_ms, s->core->now.mono_us);
     }
 }
 

@@ -2,6 +2,7 @@
 #include "tests/unit/server/control/scene.h"
 
 #include "server/control/change.h"
+#include "server/control/kinds.h"
 #include "server/control/round.h"
 
 #define ONE "devices: {min: 1, max: 1}\ncommand: {argv: [x]}\nretry: {max: 3, user: 3}\n"
@@ -167,8 +168,9 @@ static void what_runs_have_shown_is_in_the_rates(void **state)
     take(s, &r);
     before = shown(&r, job)->profile->points[0][1];
     round_clear(&r);
-    scene_entry(s, job)->pace.speeds[0] = (struct profile_speed){.class_ = 0, .devices = 2, .steps_per_s = 6};
-    scene_entry(s, job)->pace.n_speeds = 1;
+    scene_entry(s, job)->job.n_places = 2;
+    kinds_take_speed(s->core, scene_entry(s, job), 6);
+    scene_entry(s, job)->job.n_places = 0;
     take(s, &r);
     after = shown(&r, job)->profile->points[0][1];
     assert_int_equal(before.count, 2);
