@@ -14,8 +14,9 @@
 
 static inline const char *ops_name(uint32_t op) /* "all_reduce"; "unknown": there is no such call */
 {
-    static const char *const name[] = {"none",      "all_reduce", "reduce_scatter", "all_gather", "all_to_all",
-                                       "broadcast", "barrier",    "send",           "recv"};
+    static const char *const name[] = {"none",       "all_reduce", "reduce_scatter", "all_gather",
+                                       "all_to_all", "broadcast",  "barrier",        "send",
+                                       "recv",       "reduce",     "gather",         "scatter"};
 
     return op < sizeof(name) / sizeof(name[0]) ? name[op] : "unknown";
 }

@@ -2,7 +2,8 @@
 # tells commands where (MUSTER_LIB).
 
 PROGRAM_LIB := $(BUILD)/lib/muster
-PROGRAM_LIBS := $(PROGRAM_LIB)/libmuster.so.1 $(PROGRAM_LIB)/libmuster-state.so.1 $(PROGRAM_LIB)/libmuster-nccl-profiler.so
+PROGRAM_LIBS := $(PROGRAM_LIB)/libmuster.so.1 $(PROGRAM_LIB)/libmuster-state.so.1 $(PROGRAM_LIB)/libmuster-nccl-profiler.so \
+	$(PROGRAM_LIB)/libmuster-flight.so.1
 program_o := $(patsubst %.c,$(BUILD)/obj/shared/%.o,$(src_program))
 # A sanitizer's runtime is not in the programs that load it.
 program_cflags = $(filter-out -fsanitize=% -fno-sanitize-recover=%,$(CFLAGS))
@@ -32,14 +33,16 @@ $(PROGRAM_LIB)/libmuster-state.so.1: $(state_o) api/state/state.map
 	@$(CC) $(program_cflags) -pthread -shared -Wl,-soname,libmuster-state.so.1 -Wl,--version-script=api/state/state.map \
 		-Wl,-z,defs -Wl,--as-needed -Wl,--gc-sections -o $@ $(state_o) $(STATE_LIBS)
 
-# NCCL loads it; it needs none of NCCL's files.
-profiler_src := worker/profiler/nccl.c $(src_flight) base/clock.c base/io.c base/merr.c base/buf.c
-profiler_o := $(patsubst %.c,$(BUILD)/obj/shared/%.o,$(profiler_src))
+# NCCL loads the one, the package for PyTorch the other; neither needs any of their files.
+queue_src := worker/profiler/queue.c $(src_flight) base/clock.c base/io.c base/merr.c base/buf.c
+shared_o = $(patsubst %.c,$(BUILD)/obj/shared/%.o,$(1) $(queue_src))
 
-$(PROGRAM_LIB)/libmuster-nccl-profiler.so: $(profiler_o)
+$(PROGRAM_LIB)/libmuster-nccl-profiler.so: $(call shared_o,worker/profiler/nccl.c)
+$(PROGRAM_LIB)/libmuster-flight.so.1: $(call shared_o,worker/profiler/c10d.c)
+$(PROGRAM_LIB)/libmuster-nccl-profiler.so $(PROGRAM_LIB)/libmuster-flight.so.1:
 	@mkdir -p $(@D)
 	@echo "  ld  $@"
-	@$(CC) $(program_cflags) -pthread -shared -Wl,-z,defs -Wl,--as-needed -o $@ $(profiler_o)
+	@$(CC) $(program_cflags) -pthread -shared -Wl,-soname,$(@F) -Wl,-z,defs -Wl,--as-needed -o $@ $^
 
 $(PROGRAM_LIB)/libmuster.so: $(PROGRAM_LIB)/libmuster.so.1
 	@ln -sf libmuster.so.1 $@

@@ -5,23 +5,17 @@
  * below are this file's own words for that interface.
  *
  * NCCL tells when an operation was enqueued; that it is done is known once the kernel has ended on all of its channels.
- * Operations of a stream run one after the other, so the rank waits in the oldest that is not done: that is the one in
- * the page, and those behind it are not entered yet. Events come on the program's threads and on NCCL's own: all is
- * behind one lock. Every call succeeds, for a failure here must not be the program's.
+ * Operations of a stream run one after the other, which is how queue.h takes them.
  */
-#include <pthread.h>
-#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <strings.h>
 
-#include "base/ops.h"
-#include "worker/flight/flight.h"
+#include "worker/profiler/queue.h"
 
 #define EXPORTED __attribute__((visibility("default")))
-#define PLACES 4096 /* operations that are followed at a time; older ones are taken to be done */
 
 /* --- the interface ----------------------------------------------------------------------------------- */
 
@@ -80,74 +74,17 @@ struct table_5 {
 
 /* --- what is followed -------------------------------------------------------------------------------- */
 
-struct communicator {
-    char name[16];
-    uint64_t key, calls;
-    int size;
-};
+/* What NCCL holds of an event: the number of its operation, and in the lowest bits what it is of it. */
+enum { HANDLE_OTHER = 1, HANDLE_OPERATION, HANDLE_CHANNEL, HANDLE_BITS = 2, HANDLE_MASK = (1 << HANDLE_BITS) - 1 };
 
-struct operation;
-
-struct handle { /* what NCCL holds of an event */
-    enum { HANDLE_OTHER, HANDLE_OPERATION, HANDLE_CHANNEL } kind;
-    struct operation *of;
-    uint64_t serial; /* of it, for its place may be another's by now */
-};
-
-struct operation {
-    struct handle handle; /* first */
-    struct communicator *in;
-    struct operation *next; /* younger */
-    struct flight_call call;
-    unsigned channels, ended; /* that it has, and whose kernel has ended */
-    bool listed;
-};
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* all below */
-static struct flight *page;                              /* NULL: this process has none */
-static struct operation place[PLACES];                   /* taken in turn; never freed, so no late event hits nothing */
-static struct operation *oldest, **last = &oldest;
-static uint64_t begun, told; /* operations in all time; of them, in the page */
-static struct handle other;
-
-static struct flight *open_page(void)
+static void *handle_of(uint64_t operation, unsigned kind)
 {
-    const char *folder = getenv("MUSTER_RUN_DIR"), *rank = getenv("RANK");
-    struct flight *f = NULL;
-    char path[4096];
-
-    if (!folder || !rank || !*rank || strspn(rank, "0123456789") != strlen(rank) || strlen(rank) > 5)
-        return NULL;
-    (void)snprintf(path, sizeof(path), "%.4000s/rank-%05ld.flight", folder, strtol(rank, NULL, 10));
-    return flight_open(path, &f, NULL) == 0 ? f : NULL;
+    return (void *)(uintptr_t)(operation << HANDLE_BITS | kind); /* never looked into */
 }
 
-/* The rank waits in the oldest operation, if there is one. */
-static void enter_oldest(void)
+static uint64_t operation_of(const void *handle, unsigned kind) /* 0: it is of another kind */
 {
-    if (!oldest)
-        return;
-    flight_phase_set(page, FLIGHT_PROGRAM, ++told);
-    flight_enter(page, &oldest->call);
-}
-
-static void take_out(struct operation *o)
-{
-    bool was_told = o == oldest;
-    struct operation **at = &oldest;
-
-    if (!o->listed)
-        return;
-    while (*at != o)
-        at = &(*at)->next;
-    *at = o->next;
-    if (!*at)
-        last = at;
-    o->listed = false;
-    if (was_told) {
-        flight_leave(page);
-        enter_oldest();
-    }
+    return ((uintptr_t)handle & HANDLE_MASK) == kind ? (uintptr_t)handle >> HANDLE_BITS : 0;
 }
 
 static uint32_t op_of(const char *function)
@@ -173,102 +110,42 @@ static uint64_t bytes_of(const struct collective *c)
     return (uint64_t)c->count;
 }
 
-static void *begin_operation(struct communicator *in, const struct collective *c)
-{
-    struct operation *o = &place[begun++ % PLACES];
-    uint32_t op = op_of(c->function);
-
-    take_out(o); /* whose end was never told */
-    *o = (struct operation){.handle = {.kind = HANDLE_OPERATION, .of = o, .serial = begun},
-                            .in = in,
-                            .channels = c->channels,
-                            .listed = true};
-    o->call = (struct flight_call){.group = in->name,
-                                   .key = in->key,
-                                   .size = in->size,
-                                   .peer = -1,
-                                   .op = op,
-                                   .digest = ops_digest(op, "world", bytes_of(c) * 31 + (uint64_t)c->root),
-                                   .seq = ++in->calls,
-                                   .bytes = bytes_of(c)};
-    *last = o;
-    last = &o->next;
-    if (oldest == o)
-        enter_oldest();
-    else
-        flight_moved(page);
-    return &o->handle;
-}
-
-static void *begin_channel(const struct handle *parent)
-{
-    struct handle *h;
-
-    if (!parent || parent->kind != HANDLE_OPERATION || !(h = malloc(sizeof(*h))))
-        return &other;
-    *h = (struct handle){.kind = HANDLE_CHANNEL, .of = parent->of, .serial = parent->serial};
-    flight_moved(page);
-    return h;
-}
-
-static void end_channel(struct handle *h)
-{
-    struct operation *o = h->of;
-
-    if (o->handle.serial == h->serial && ++o->ended >= o->channels)
-        take_out(o);
-    free(h);
-    flight_moved(page);
-}
-
 /* --- calls ------------------------------------------------------------------------------------------- */
 
 static int begin(void **context, int *mask, const char *name, uint64_t key, int ranks)
 {
-    struct communicator *c = calloc(1, sizeof(*c));
+    struct queue_group *g = malloc(sizeof(*g));
 
-    *mask = 0;
-    *context = c;
-    if (!c)
-        return SUCCESS;
-    (void)snprintf(c->name, sizeof(c->name), "%s", name && *name ? name : "nccl");
-    for (char *p = c->name; *p; p++)
-        *p = *p > 0x20 && *p < 0x7F ? *p : '_';
-    c->key = (key & INT64_MAX) ? key & INT64_MAX : 1;
-    c->size = ranks;
-    (void)pthread_mutex_lock(&lock);
-    if (!page)
-        page = open_page();
-    if (page)
-        *mask = EVENT_COLL | EVENT_KERNEL;
-    (void)pthread_mutex_unlock(&lock);
+    *mask = g && queue_open() ? EVENT_COLL | EVENT_KERNEL : 0;
+    *context = g;
+    if (g)
+        queue_group_init(g, name && *name ? name : "nccl", key, ranks);
     return SUCCESS;
 }
 
-static int start(void *context, void **handle, uint64_t type, void *parent, const struct collective *coll)
+static int start(void *context, void **handle, uint64_t type, void *parent, const struct collective *c)
 {
-    *handle = &other; /* of groups and the like, without which NCCL tells nothing of what is in them */
-    if (!context)
-        return SUCCESS;
-    (void)pthread_mutex_lock(&lock);
-    if (page && type == EVENT_COLL)
-        *handle = begin_operation(context, coll);
-    else if (page && type == EVENT_KERNEL)
-        *handle = begin_channel(parent);
-    (void)pthread_mutex_unlock(&lock);
+    *handle = handle_of(0, HANDLE_OTHER); /* of groups and the like, without which NCCL tells nothing of their parts */
+    if (context && type == EVENT_COLL) {
+        const struct queue_call call = {.op = op_of(c->function),
+                                        .peer = -1,
+                                        .bytes = bytes_of(c),
+                                        .agree = bytes_of(c) * 31 + (uint64_t)c->root,
+                                        .parts = c->channels ? c->channels : 1};
+
+        *handle = handle_of(queue_begin(context, &call), HANDLE_OPERATION);
+    } else if (context && type == EVENT_KERNEL && operation_of(parent, HANDLE_OPERATION)) {
+        *handle = handle_of(operation_of(parent, HANDLE_OPERATION), HANDLE_CHANNEL);
+        queue_moved();
+    }
     return SUCCESS;
 }
 
 /* Of an operation it says only that this is enqueued. */
 static int stop(void *handle)
 {
-    struct handle *h = handle;
-
-    if (!h || h->kind != HANDLE_CHANNEL)
-        return SUCCESS;
-    (void)pthread_mutex_lock(&lock);
-    end_channel(h);
-    (void)pthread_mutex_unlock(&lock);
+    if (operation_of(handle, HANDLE_CHANNEL))
+        queue_part_done(operation_of(handle, HANDLE_CHANNEL));
     return SUCCESS;
 }
 
@@ -280,16 +157,9 @@ static int record(void *handle, int state, void *arguments)
     return SUCCESS;
 }
 
-/* Its communicator is gone, and with it what it had open. */
 static int finalize(void *context)
 {
-    (void)pthread_mutex_lock(&lock);
-    for (struct operation *o = oldest, *next; o; o = next) {
-        next = o->next;
-        if (o->in == context)
-            take_out(o);
-    }
-    (void)pthread_mutex_unlock(&lock);
+    queue_forget(context);
     free(context);
     return SUCCESS;
 }

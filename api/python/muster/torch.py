@@ -14,6 +14,7 @@ docs/programs.md tells what is kept, and when it is copied.
 """
 from __future__ import annotations
 
+from . import _c10d
 from ._checkpointer import Checkpointer, Loaded, Save
 from ._ddp import CodecHook, ddp_codec_hook
 from ._elastic import Agreed, agree, elastic, should_stop
@@ -24,3 +25,5 @@ from ._state import Corrupt, DiskFull, MusterError, NotFound, Superseded
 __all__ = ["Agreed", "Checkpointer", "CodecHook", "Corrupt", "DiskFull", "ElasticSampler", "LengthBatchSampler",
            "Loaded", "MusterError", "NotFound", "Save", "Superseded", "agree", "ddp_codec_hook", "elastic", "register",
            "should_stop"]
+
+_c10d.register()
