@@ -196,3 +196,93 @@ def test_an_upload_that_is_damaged_on_the_disk_runs_nowhere(cluster, tmp_path):
     outcome = cluster.wait(job, "failed")["outcome"]
     assert "is damaged" in outcome["message"], outcome
     assert not os.path.exists(os.path.join(cluster.job(job)["dir"], "work"))
+
+
+# --- repositories ---------------------------------------------------------------------------------------
+
+
+def git(repo, *args):
+    return subprocess.check_output(["git", "-C", str(repo), "-c", "user.name=T", "-c", "user.email=t@example.org", *args],
+                                   text=True, stderr=subprocess.STDOUT, timeout=PATIENCE_S).strip()
+
+
+def commit(repo, text):
+    (repo / "word").write_text(text)
+    (repo / "run.sh").write_text("cat word; git log --oneline 2>/dev/null | wc -l\n")
+    git(repo, "add", "-A")
+    git(repo, "commit", "-q", "-m", text)
+    return git(repo, "rev-parse", "HEAD")
+
+
+@pytest.fixture(scope="module")
+def repo(tmp_path_factory):
+    """Three commits: `main` is at the last, the annotated tag v1 at the first, `side` at the second."""
+    top = tmp_path_factory.mktemp("repo")
+    git(top, "init", "-q", "-b", "main")
+    ids = [commit(top, "first\n")]
+    git(top, "tag", "-a", "v1", "-m", "one")
+    ids.append(commit(top, "second\n"))
+    git(top, "branch", "side")
+    ids.append(commit(top, "third\n"))
+    hook = top / ".git" / "hooks" / "post-checkout"
+    hook.write_text("#!/bin/sh\necho hooked\n")
+    hook.chmod(0o755)
+    return top, ids
+
+
+@pytest.mark.parametrize("ref, which", [(None, 2), ("main", 2), ("side", 1), ("v1", 0), ("refs/heads/side", 1), (0, 0)])
+def test_a_repository_is_checked_out_at_the_commit_that_its_ref_was(cluster, repo, ref, which):
+    top, ids = repo
+    words = [] if ref is None else ["--ref", ids[ref] if isinstance(ref, int) else ref]
+    job = submit(cluster, "--git", ".", *words, "--", "sh", "run.sh", cwd=top)
+    cluster.wait(job, "succeeded")
+    assert cluster.job(job)["spec"]["command"]["git"]["commit"] == ids[which]
+    assert cluster.log_text(job) == f"{['first', 'second', 'third'][which]}\n1\n"  # that commit alone, and no hook
+
+
+def test_a_branch_that_moves_after_the_submit_changes_nothing(cluster, tmp_path):
+    git(tmp_path, "init", "-q", "-b", "main")
+    commit(tmp_path, "before\n")
+    holder = cluster.submit(specs.command("sleep 100000", devices=4))["id"]
+    cluster.wait(holder, "running")
+    job = submit(cluster, "--git", str(tmp_path), "--", "sh", "run.sh", cwd="/")
+    commit(tmp_path, "after\n")
+    cluster.action(holder, "cancel")
+    cluster.wait(job, "succeeded")
+    assert cluster.log_text(job).startswith("before\n")
+
+
+@pytest.mark.parametrize("args, status, words", [
+    (["--git", "ext::sh -c touch% pwned"], 3, "no repository at"),
+    (["--git", "--upload-pack=touch pwned"], 3, "no repository at"),
+    (["--git", "http://127.0.0.1:1/a"], 4, "no repository that a job may name"),
+    (["--git", "https://ann:hunter2@127.0.0.1:1/a"], 4, "password in it"),
+    (["--git", ".", "--ref", "--output=pwned"], 4, "no name of a branch"),
+    (["--git", ".", "--ref", "nowhere"], 3, "has no branch or tag 'nowhere'"),
+    (["--git", ".", "--upload", "."], 2, "not in both"),
+])
+def test_an_address_that_git_would_read_otherwise_is_refused(cluster, repo, args, status, words):
+    done = muster(cluster, "submit", *args, "--", "true", cwd=repo[0])
+    assert done.returncode == status and words in done.stderr, done.stderr
+    assert "hunter2" not in done.stderr and not os.path.exists(repo[0] / "pwned")
+
+
+def test_the_server_takes_a_repository_with_its_commit_alone_and_no_password(cluster, repo):
+    spec = specs.command("true")
+    for git_, pointer in (({"url": str(repo[0]), "ref": "main"}, "/command/git/commit"),
+                          ({"url": "ssh://-oProxyCommand=x/a", "commit": "0" * 40}, "/command/git/url"),
+                          ({"url": "https://a:b@h/p", "commit": "0" * 40}, "/command/git/url"),
+                          ({"commit": "0" * 40}, "/command/git/url")):
+        spec["command"]["git"] = git_
+        with pytest.raises(ApiError, match=pointer):
+            cluster.submit(spec)
+
+
+def test_a_commit_that_is_not_there_fails_by_its_node_with_the_words_of_git_in_the_log(cluster, repo):
+    spec = specs.command("true", retry={"max": 0})
+    spec["command"]["git"] = {"url": str(repo[0]), "commit": "1" * 40}
+    job = cluster.submit(spec)["id"]
+    ended = cluster.wait(job, "failed")
+    assert ended["outcome"]["class"] == "node" and "git failed" in ended["outcome"]["message"], ended["outcome"]
+    assert "1" * 40 in cluster.log_text(job)
+    assert not os.path.exists(f"{ended['dir']}/work")
