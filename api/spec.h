@@ -23,6 +23,7 @@
 #define SPEC_LABEL_LETTERS "abcdefghijklmnopqrstuvwxyz0123456789./-"
 #define SPEC_AFTER_MAX 64        /* jobs that one comes after */
 #define SPEC_TIME_S_MAX 31536000 /* of a time limit: a year */
+#define SPEC_RANKS_MAX 64        /* of a command, that share a device */
 #define SPEC_STAGES_MAX 256      /* whose layers are given one by one */
 
 /* What is wrong with a spec: every fault under its JSON pointer. */
@@ -145,7 +146,7 @@ struct job_spec {
             char *url, *ref, *commit; /* NULL: none; ref: what commit was known as */
         } git;
         int grace_s;  /* SIGTERM to SIGKILL; default 10 */
-        int ranks;    /* processes a device: 1 */
+        int ranks;    /* processes a device */
         bool elastic; /* an order gives it another number of devices between devices.min and max */
         enum launcher launcher;
         int stop_s; /* of an elastic one: from the order to SIGTERM; default 120 */

@@ -30,7 +30,7 @@ bool spec_is_filled(const char *path);
 json_t *spec_fill_task(const json_t *full, const struct job_spec *spec, size_t position, const char *job,
                        json_t **ret_params, struct faults *f);
 
-/* Where a command's files come from: the faults of that. */
+/* Where a command's files come from, and how many processes share a device: the faults of that. */
 void spec_check_source(struct reading *r);
 
 /* Add the faults of fields that are right one by one but not together, and of what this version does not do.

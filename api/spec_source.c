@@ -1,4 +1,4 @@
-/* Where a command's files come from. */
+/* Where a command's files come from, and the processes that share a device. */
 #include <string.h>
 
 #include "api/bundle.h"
@@ -29,6 +29,11 @@ void spec_check_source(struct reading *r)
     typeof(r->spec->command) *c = &r->spec->command;
     struct merr err;
 
+    if (c->ranks > 1 && c->launcher != LAUNCH_RANKS)
+        faults_add(r->f, "/command/ranks", "torchrun starts one process a device; leave launcher out, or want 1");
+    if ((long)c->ranks * r->spec->devices.max > SPEC_DEVICES_MAX)
+        faults_add(r->f, "/command/ranks", "%d processes on each of %d devices are more than the %d ranks of a job",
+                   c->ranks, r->spec->devices.max, SPEC_DEVICES_MAX);
     if (c->bundle && !bundle_is_name(c->bundle))
         faults_add(r->f, "/command/bundle",
                    "want the name of an upload, 64 hex digits; `muster submit --upload DIR` "

@@ -202,8 +202,9 @@ def test_an_upload_that_is_damaged_on_the_disk_runs_nowhere(cluster, tmp_path):
 
 
 def git(repo, *args):
-    return subprocess.check_output(["git", "-C", str(repo), "-c", "user.name=T", "-c", "user.email=t@example.org", *args],
-                                   text=True, stderr=subprocess.STDOUT, timeout=PATIENCE_S).strip()
+    who = ["-c", "user.name=T", "-c", "user.email=t@example.org"]
+    return subprocess.check_output(["git", "-C", str(repo), *who, *args], text=True, stderr=subprocess.STDOUT,
+                                   timeout=PATIENCE_S).strip()
 
 
 def commit(repo, text):

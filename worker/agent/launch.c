@@ -157,20 +157,27 @@ static void add_program(const struct launch *l, struct words *w)
     add_libraries(l, w);
 }
 
+/* Processes that share the rank's device. */
+static int ranks_each(const struct launch *l)
+{
+    return l->spec->kind == JOB_COMMAND && l->spec->command.ranks > 1 ? l->spec->command.ranks : 1;
+}
+
 /* What of the agent's own environment is for ranks, then the spec's, then what tells the rank its place; of two with
  * one name only the later is given. */
 static void collect_environment(const struct launch *l, struct words *w)
 {
     struct words own = {0};
+    int each = ranks_each(l);
     bool threads_given = false;
     const struct passwd *user = l->guard ? getpwnam(*l->guard->user ? l->guard->user : LAUNCH_JOBS) : NULL;
     char **ours, **theirs = l->spec->kind == JOB_COMMAND ? l->spec->command.env : NULL;
 
     buf_init(&own.text, TEXT_LIMIT);
-    words_printf(&own, "RANK=%d", l->rank);
-    words_printf(&own, "WORLD_SIZE=%d", l->world);
-    words_printf(&own, "LOCAL_RANK=%d", l->local_rank);
-    words_printf(&own, "LOCAL_WORLD_SIZE=%d", l->local_world);
+    words_printf(&own, "RANK=%d", l->rank * each); /* of several that share the device the first (share.h) */
+    words_printf(&own, "WORLD_SIZE=%d", l->world * each);
+    words_printf(&own, "LOCAL_RANK=%d", l->local_rank * each);
+    words_printf(&own, "LOCAL_WORLD_SIZE=%d", l->local_world * each);
     words_printf(&own, "NODE_RANK=%d", l->node_rank);
     words_printf(&own, "MASTER_ADDR=%s", l->master_addr);
     words_printf(&own, "MASTER_PORT=%d", l->master_port);
@@ -210,7 +217,7 @@ static void collect_environment(const struct launch *l, struct words *w)
             words_add(w, *t);
     }
     if (!threads_given)
-        words_printf(w, "OMP_NUM_THREADS=%d", l->threads);
+        words_printf(w, "OMP_NUM_THREADS=%d", l->threads > each ? l->threads / each : 1);
     for (char **o = ours; o && *o; o++)
         words_add(w, *o);
     free(ours);
@@ -274,19 +281,21 @@ static void add_prepare(const struct launch *l, struct words *w)
     if (launch_bundle(l->job_dir, l->owner, l->spec, bundle) == 0) {
         words_printf(w, "--bundle=%s", bundle);
         words_printf(w, "--name=%s", l->spec->command.bundle);
-    } else {
+    } else if (l->spec->command.git.url) {
         words_printf(w, "--git=%s", l->spec->command.git.url);
         words_printf(w, "--commit=%s", l->spec->command.git.commit);
     }
-    if (l->spec->command.workdir)
+    if (has_source(l) && l->spec->command.workdir)
         words_printf(w, "--workdir=%s", l->spec->command.workdir);
+    if (ranks_each(l) > 1)
+        words_printf(w, "--ranks=%d", ranks_each(l));
     words_add(w, "--");
 }
 
 static void collect_arguments(const struct launch *l, struct words *w)
 {
     const char *workdir = l->cwd;
-    unsigned ranks = is_launcher(l) ? (unsigned)l->local_world : 1; /* in its control group */
+    unsigned ranks = (unsigned)(is_launcher(l) ? l->local_world : ranks_each(l)); /* in its control group */
 
     if (has_source(l))
         workdir = l->job_dir;
@@ -324,6 +333,8 @@ static void collect_arguments(const struct launch *l, struct words *w)
     }
     if (l->local_world == 1 || is_launcher(l))
         words_add(w, "--alone");
+    if (ranks_each(l) > 1)
+        words_printf(w, "--each=%d", ranks_each(l));
     if (l->quota) {
         words_add(w, "--quota");
         words_add(w, l->quota);
@@ -340,7 +351,7 @@ static void collect_arguments(const struct launch *l, struct words *w)
     }
     words_add(w, "--");
     if (l->spec->kind == JOB_COMMAND) {
-        if (has_source(l))
+        if (has_source(l) || ranks_each(l) > 1)
             add_prepare(l, w);
         if (is_launcher(l))
             add_torchrun(l->spec->command.argv[0], w);

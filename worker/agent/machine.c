@@ -53,7 +53,7 @@ struct machine {
 struct machine_rank {
     struct machine *h;
     char folder[PATH_MAX];
-    int rank;
+    int rank, each;             /* its number; ranks that its command starts (machine_rank_share) */
     struct proc_id shim, child; /* pid 0: not known (yet) */
     int shim_fd, ready_fd;      /* pidfd of the shim; end of file: rank-NNNNN.pid is there; -1: none */
     struct flight *flight;      /* NULL: none, or its file is damaged */
@@ -388,9 +388,15 @@ struct machine_rank *machine_rank_new(struct machine *h, const char *folder, int
         return NULL;
     r->h = h;
     r->rank = rank;
+    r->each = 1;
     r->shim_fd = r->ready_fd = -1;
     (void)snprintf(r->folder, sizeof(r->folder), "%s", folder);
     return r;
+}
+
+void machine_rank_share(struct machine_rank *r, int n)
+{
+    r->each = n;
 }
 
 void machine_rank_free(struct machine_rank *r)
@@ -718,12 +724,19 @@ void machine_rank_order(const struct machine_rank *r, enum flight_order order)
 /* Look at the heartbeat of a command. False: there is none. */
 static bool look_beat(struct machine_rank *r)
 {
-    struct program_beat b;
+    struct program_beat b, last;
+    bool any = false;
 
-    if (program_read_beat(r->folder, r->rank, &b) < 0)
-        return false;
-    beats_take(&r->beats, &b);
-    return true;
+    for (int i = 0; i < r->each; i++) { /* of those that share a device the last counts */
+        if (program_read_beat(r->folder, r->rank * r->each + i, &b) < 0)
+            continue;
+        if (!any || b.step < last.step || (b.step == last.step && b.at_us < last.at_us))
+            last = b;
+        any = true;
+    }
+    if (any)
+        beats_take(&r->beats, &last);
+    return any;
 }
 
 bool machine_rank_progress(struct machine_rank *r, uint64_t *ret_step, enum flight_phase *ret_phase)
@@ -739,9 +752,11 @@ bool machine_rank_progress(struct machine_rank *r, uint64_t *ret_step, enum flig
 
 struct report_ack machine_rank_ack(const struct machine_rank *r)
 {
-    struct report_ack ack = {.seq = 0};
+    struct report_ack ack = {.seq = 0}, one;
 
-    (void)program_read_ack(r->folder, r->rank, &ack);
+    for (int i = 0; i < r->each; i++)
+        if (program_read_ack(r->folder, r->rank * r->each + i, &one) == 0 && one.seq > ack.seq)
+            ack = one;
     return ack;
 }
 

@@ -107,6 +107,9 @@ enum machine_sight {
 
 /* A rank of a run whose folder is there: nothing of it is running yet, or machine_rank_find looks. NULL: no memory. */
 struct machine_rank *machine_rank_new(struct machine *h, const char *folder, int rank);
+
+/* Its command has n processes, each of which is heard as a rank: the first is numbered n times as high. */
+void machine_rank_share(struct machine_rank *r, int n);
 void machine_rank_free(struct machine_rank *r); /* leaves the processes alone */
 
 /* Make the flight page through which the rank is watched; before it is started. */

@@ -19,6 +19,7 @@
 #include "base/try.h"
 #include "worker/agent/checkout.h"
 #include "worker/agent/order.h"
+#include "worker/agent/share.h"
 #include "worker/agent/shim.h"
 #include "worker/agent/unpack.h"
 
@@ -26,7 +27,7 @@
 
 struct prepare {
     const char *folder, *job_dir, *bundle, *name, *git, *commit, *workdir;
-    int rank;
+    int rank, ranks;
     char *const *argv;
 };
 
@@ -41,6 +42,7 @@ static const struct option_row rows[] = {
     {"git", 0, "URL", "repository that the job runs in, with --commit", OPTION_TEXT, AT(git)},
     {"commit", 0, "ID", "that is checked out", OPTION_TEXT, AT(commit)},
     {"workdir", 0, "DIR", "folder of those files", OPTION_TEXT, AT(workdir)},
+    {"ranks", 0, "N", "processes of the program, each a rank", OPTION_INT, 1, SPEC_RANKS_MAX, "1", AT(ranks)},
     {"help", 'h', NULL, "say this", .kind = OPTION_HELP},
     {0},
 };
@@ -117,30 +119,46 @@ static int lay_out(const struct prepare *p, const char *work, struct merr *err)
     return r;
 }
 
+static int enter_work(const struct prepare *p, struct merr *err)
+{
+    char work[PATH_MAX];
+
+    (void)snprintf(work, sizeof(work), "%.3900s/" PREPARE_WORK, p->job_dir);
+    TRY(lay_out(p, work, err));
+    if (p->workdir)
+        (void)snprintf(work, sizeof(work), "%.2000s/" PREPARE_WORK "/%.2000s", p->job_dir, p->workdir);
+    if (chdir(work) < 0) {
+        (void)merr_errno(err, -errno, "cannot enter the folder '%s'", p->workdir ? p->workdir : work);
+        return -EINVAL;
+    }
+    (void)setenv("PWD", work, 1);
+    return 0;
+}
+
 int prepare_main(int argc, char **argv)
 {
     struct prepare p = {.rank = -1};
     struct options_given given;
     struct merr err;
-    char work[PATH_MAX];
-    int r;
+    int r, status;
 
     if (options_main(&options, argc, argv, &p, &given, &r))
         return r;
     p.argv = given.rest;
-    if (!p.argv || !p.argv[0] || (!p.bundle == !p.git))
-        return options_refuse(&options, "want --bundle or --git, and -- PROGRAM ARGUMENT...");
-    (void)snprintf(work, sizeof(work), "%.3900s/" PREPARE_WORK, p.job_dir);
-    r = lay_out(&p, work, &err);
-    if (r < 0)
-        return fail(&p, r == -EBADMSG || r == -EINVAL ? "user" : "node", err.text);
-    if (p.workdir)
-        (void)snprintf(work, sizeof(work), "%.2000s/" PREPARE_WORK "/%.2000s", p.job_dir, p.workdir);
-    if (chdir(work) < 0) {
-        (void)merr_errno(&err, -errno, "cannot enter the folder '%s'", p.workdir ? p.workdir : work);
-        return fail(&p, "user", err.text);
+    if (!p.argv || !p.argv[0])
+        return options_refuse(&options, "want -- PROGRAM ARGUMENT...");
+    if (p.bundle || p.git) {
+        r = enter_work(&p, &err);
+        if (r < 0)
+            return fail(&p, r == -EBADMSG || r == -EINVAL ? "user" : "node", err.text);
     }
-    (void)setenv("PWD", work, 1);
+    if (p.ranks > 1) {
+        r = share_device(p.ranks, &status, &err);
+        if (r < 0)
+            return fail(&p, "node", err.text);
+        if (r > 0)
+            return status;
+    }
     (void)execvp(p.argv[0], p.argv);
     r = errno;
     (void)fprintf(stderr, "muster: cannot run '%s': %s%s\n", p.argv[0], strerror(r), order_hidden(p.argv[0]));

@@ -243,16 +243,16 @@ static void each_heard(const char *folder, void (*fn)(void *arg, const char *fol
         (void)closedir(dir);
 }
 
-void program_hear(const char *folder, int rank, bool launcher, struct exit_seen *seen)
+void program_hear(const char *folder, int rank, int n, struct exit_seen *seen)
 {
     struct heard h = {.worst = {.outcome = EXIT_SAID_NOTHING}};
     enum program_order order;
     uint64_t seq;
 
-    if (launcher)
+    if (n == 0)
         each_heard(folder, hear_rank, &h);
-    else
-        hear_rank(&h, folder, rank);
+    for (int i = 0; i < n; i++)
+        hear_rank(&h, folder, rank + i);
     if (h.of[EXIT_SAID_FAILED] > 0) {
         seen->said = EXIT_SAID_FAILED;
         seen->said_cause = h.worst.cause;

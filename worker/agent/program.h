@@ -60,9 +60,10 @@ int program_read_result(const char *folder, int rank, struct program_result *ret
 int program_read_beat(const char *folder, int rank, struct program_beat *ret);
 int program_read_ack(const char *folder, int rank, struct report_ack *ret);
 
-/* What the command said that ran as a rank, or launched all ranks that have left a result in the folder (launcher).
+/* What the command said that ran as n ranks from this one on, or launched all that have left a result in the folder
+ * (0).
  * seen->asked is set, too, where it answers an order to end whose signal came after it. */
-void program_hear(const char *folder, int rank, bool launcher, struct exit_seen *seen);
+void program_hear(const char *folder, int rank, int n, struct exit_seen *seen);
 
 /* Tell the programs of a run that this is version PROGRAM_ABI. */
 int program_publish_abi(const char *folder, struct merr *err);

@@ -103,6 +103,7 @@ static struct job_spec *read_spec(const struct assignment *a, struct merr *err)
 /* A run of an assignment, which it takes over, without any process. New. On failure the assignment is as it was. */
 static int new_run(const struct ranks *r, struct assignment *a, int slots, struct run **ret, struct merr *err)
 {
+    json_int_t each = json_integer_value(json_object_get(json_object_get(a->spec, "command"), "ranks"));
     struct run *run;
     int code;
 
@@ -129,6 +130,8 @@ static int new_run(const struct ranks *r, struct assignment *a, int slots, struc
         run->ranks[i].on_machine = machine_rank_new(r->machine, run->folder, run->ranks[i].rank);
         if (!run->ranks[i].on_machine)
             code = merr_set(err, -ENOMEM, "no memory for run %s", run->job);
+        else if (each > 1 && each <= SPEC_RANKS_MAX)
+            machine_rank_share(run->ranks[i].on_machine, (int)each);
     }
     if (code < 0) {
         memset(&run->assignment, 0, sizeof(run->assignment));

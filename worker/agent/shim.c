@@ -61,6 +61,7 @@ struct shim {
     int64_t was_stopped_us;
     int64_t asked_us; /* when it was told to end first; INT64_MAX: not yet */
     int64_t sweep_us; /* next look at what is left, once ended */
+    int each;         /* ranks of the program that it starts */
     int grace_s;      /* that what it leaves has once it was told to end */
     struct lines lines;
     struct buf out;
@@ -420,7 +421,7 @@ static void judge(struct shim *s)
     }
     (void)snprintf(path, sizeof(path), "%s/" EXIT_FINISHED, s->folder);
     s->seen.finished = lstat(path, &st) == 0 && S_ISREG(st.st_mode);
-    program_hear(s->folder, s->rank, s->guard.alone, &s->seen);
+    program_hear(s->folder, s->rank * s->each, s->guard.alone ? 0 : s->each, &s->seen);
     exit_judge(&s->exit, &s->seen);
 }
 
@@ -476,6 +477,8 @@ static const struct option_row rows[] = {
     {"shm", 0, "DIR", "folder for its /dev/shm", OPTION_TEXT, AT(guard.shm)},
     {"keep", 0, "DIR", "folder below /dev/shm that it sees all the same", OPTION_TEXT, AT(guard.keep)},
     {"alone", 0, NULL, "no other rank of its job is on this node: it may launch some", OPTION_FLAG, AT(guard.alone)},
+    {"each", 0, "N", "ranks that it starts, numbered from N times its own", OPTION_INT, 1, SPEC_RANKS_MAX, "1",
+     AT(each)},
     {"quota", 0, "DIR", "cgroup with a share of the processor, with --share", OPTION_TEXT, AT(quota)},
     {"share", 0, "S", "how much of a processor", OPTION_REAL_OVER, 0, INFINITY, AT(share)},
     {"grace", 0, "S", "that its children have to end, once it was told to", OPTION_INT, 0, INT_MAX, AT(grace_s)},
@@ -506,6 +509,7 @@ static int parse(struct shim *s, int argc, char **argv, int *ret_status)
                        .output_fd = -1,
                        .failed_fd = -1,
                        .asked_us = INT64_MAX,
+                       .each = 1,
                        .grace_s = SHIM_GRACE_S};
     if (options_main(&options, argc, argv, s, &given, ret_status))
         return 1;

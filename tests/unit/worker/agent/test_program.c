@@ -220,7 +220,7 @@ static void the_version_is_told_before_ranks_begin(void **state)
 static void hear(int rank, bool launcher, struct exit_seen *ret)
 {
     *ret = (struct exit_seen){.asked = false};
-    program_hear(dir, rank, launcher, ret);
+    program_hear(dir, rank, launcher ? 0 : 1, ret);
 }
 
 static void a_rank_speaks_for_itself_and_a_launcher_for_all_that_it_launched(void **state)
