@@ -348,9 +348,9 @@ json_t *view_explain(struct core *c, const struct job *j, const struct entry *e)
     if (j->state == JOB_SUSPENDED)
         (void)json_array_append_new(help, json_string("resume it"));
     if (j->state == JOB_FAILED)
-        (void)json_array_append_new(
-            help, json_sprintf("read its logs; allow more restarts with %s",
-                               strcmp(outcome_class(j), "user") == 0 ? "retry.user" : "retry.max"));
+        (void)json_array_append_new(help,
+                                    json_sprintf("read its logs; allow more restarts with %s",
+                                                 strcmp(outcome_class(j), "user") == 0 ? "retry.user" : "retry.max"));
     if (asked && job_waits(j))
         (void)snprintf(summary, sizeof(summary), "%s", json_string_value(json_object_get(asked, "text")));
     else

@@ -63,12 +63,12 @@ struct flight {
     int64_t enter_us;         /* when it was entered */
     uint64_t call_us[FLIGHT_KINDS];
     int64_t enter_cpu_us, calls_cpu_us; /* processor time of the rank's thread: then, and in operations */
-    int64_t sign_us;       /* the rank's last sign of life */
-    uint64_t first_step;   /* that it computed; UINT64_MAX: none yet */
-    uint64_t window;       /* of GAP_STEPS steps: the number of the present one */
-    uint64_t gap_us[2];    /* the longest gap of the present window, and of the one before */
-    uint32_t *step_ops[2]; /* ordered operations of the present step, and of the one before */
-    uint64_t step_ops_n;   /* of the one before; UINT64_MAX: not known */
+    int64_t sign_us;                    /* the rank's last sign of life */
+    uint64_t first_step;                /* that it computed; UINT64_MAX: none yet */
+    uint64_t window;                    /* of GAP_STEPS steps: the number of the present one */
+    uint64_t gap_us[2];                 /* the longest gap of the present window, and of the one before */
+    uint32_t *step_ops[2];              /* ordered operations of the present step, and of the one before */
+    uint64_t step_ops_n;                /* of the one before; UINT64_MAX: not known */
 };
 
 int flight_timed_of(enum flight_phase phase); /* -1: of none of them */
