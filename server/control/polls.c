@@ -121,7 +121,6 @@ static json_t *make_assignment(const struct core *c, const struct entry *e)
  * but for the proof at its end, and the ranks of a large one are not written for each. */
 struct written {
     const struct core *core;
-    struct buf *set; /* that is being written */
     struct {
         uint64_t job;
         char *text; /* up to the last brace; NULL: none, or no memory */
@@ -136,6 +135,11 @@ static void written_clear(struct written *w)
         free(w->v[i].text);
 }
 
+struct addition { /* to the set of one node */
+    struct written *written;
+    struct buf *set;
+};
+
 static char *assignment_text(const struct core *c, const struct entry *e)
 {
     json_t *doc = make_assignment(c, e);
@@ -148,7 +152,9 @@ static char *assignment_text(const struct core *c, const struct entry *e)
 /* Append the job's assignment to the node's set. */
 static void add_assignment(void *arg, const struct entry *e, const char *node)
 {
-    struct written *w = arg;
+    const struct addition *add = arg;
+    struct written *w = add->written;
+    struct buf *set = add->set;
     struct assignment a = {.world = 0};
     size_t at = 0;
 
@@ -161,25 +167,25 @@ static void add_assignment(void *arg, const struct entry *e, const char *node)
         w->v[at].text = assignment_text(w->core, e);
         w->v[at].len = w->v[at].text ? strlen(w->v[at].text) - 1 : 0;
     }
-    w->set->failed = w->set->failed || !w->v[at].text;
-    if (buf_failed(w->set))
+    set->failed = set->failed || !w->v[at].text;
+    if (buf_failed(set))
         return;
     agent_prove(w->core->cfg.run_key, e->job.id, e->job.generation, node, a.proof);
-    if (w->set->data[w->set->len - 1] != '[')
-        (void)buf_addstr(w->set, ",");
-    (void)buf_add(w->set, w->v[at].text, w->v[at].len);
-    (void)buf_printf(w->set, ",\"proof\":\"%s\"}", a.proof);
+    if (set->data[set->len - 1] != '[')
+        (void)buf_addstr(set, ",");
+    (void)buf_add(set, w->v[at].text, w->v[at].len);
+    (void)buf_printf(set, ",\"proof\":\"%s\"}", a.proof);
 }
 
 /* All that the node is to have, as an assignment_set. */
 static void answer_assignments(struct core *c, struct call *call, const struct node *n, struct written *w)
 {
     BUF_CLEAR_AUTO struct buf set;
+    struct addition add = {.written = w, .set = &set};
     uint64_t seen[SLOTS_MAX];
     size_t n_seen = 0;
 
     buf_init(&set, SET_BYTES);
-    w->set = &set;
     (void)buf_printf(&set, "{\"version\":%llu,\"assignments\":[", (unsigned long long)n->version);
     for (size_t k = 0; k < n->n_slots; k++) {
         struct entry *e = n->slots[k].job ? table_find(&c->jobs, n->slots[k].job) : NULL;
@@ -190,9 +196,9 @@ static void answer_assignments(struct core *c, struct call *call, const struct n
         if (known || !e || !e->job.live || e->run.folders != ENTRY_FOLDERS_MADE)
             continue;
         seen[n_seen++] = n->slots[k].job;
-        add_assignment(w, e, n->name);
+        add_assignment(&add, e, n->name);
     }
-    givers_each(c, n, add_assignment, w);
+    givers_each(c, n, add_assignment, &add);
     (void)buf_addstr(&set, "]}");
     call->page = buf_detach(&set);
     call->page_is_json = true;
