@@ -408,12 +408,16 @@ static void value(struct round *r, struct rjob *j, const struct sched_shape *now
     }
 }
 
+int64_t candidates_hold_us(const struct round *r, const struct sched_job *job)
+{
+    int64_t hold = r->in->config.hold_us, restarts_us = job ? 4 * job->restart_us : 0;
+
+    return restarts_us > hold ? restarts_us : hold;
+}
+
 static bool just_changed(const struct round *r, const struct sched_job *job)
 {
-    int64_t hold = r->in->config.hold_us;
-
-    hold = 4 * job->restart_us > hold ? 4 * job->restart_us : hold;
-    return r->in->config.now_us - job->changed_us < hold;
+    return r->in->config.now_us - job->changed_us < candidates_hold_us(r, job);
 }
 
 /* --- what rounds have found ------------------------------------------------------------------------------ */
@@ -509,7 +513,7 @@ static int add_candidates(struct round *r, struct rjob *j, struct sched_shape *n
     if (status < 0)
         return status;
     j->mask = mask_of(r, sched_job_types(j->job));
-    j->current = j->chosen = NONE;
+    j->current = j->chosen = j->granted = NONE;
     for (int i = 0; i < j->n && now->type[0] >= 0 && !j->lost; i++)
         if (same_shape(&cand_of(r, j, i)->shape, now))
             j->current = (int16_t)i;
@@ -569,6 +573,14 @@ static bool cannot_start(const struct round *r, const struct rjob *j)
     return j->job->n_places == 0 && free_now < j->job->min;
 }
 
+/* Urgent jobs are looked at before all others, by age whatever their size: what is kept for them goes by age, too. */
+static double age_claim(const struct round *r, const struct rjob *j)
+{
+    double waited = (double)(r->in->config.now_us - j->job->waiting_us), starve = (double)r->in->config.starve_us + 1;
+
+    return !j->urgent ? 0 : bonus_of(j) * 1000 * (1 + (waited > 0 ? waited / starve : 0));
+}
+
 /* What each job weighs, and which are not looked at. Returns whether an urgent one waits. */
 static bool weigh_jobs(struct round *r)
 {
@@ -592,7 +604,7 @@ static bool weigh_jobs(struct round *r)
 
         sched_job_range(j->job, &j->least, &most);
         j->weight = weight_of(r, j, weights, devices);
-        j->claim = (j->weight * (LAMBDA - 1 + (is_late(r, j->job, j->least) ? HOLD : 0)) + bonus_of(j)) / j->least;
+        j->claim = j->weight * (LAMBDA - 1 + (is_late(r, j->job, j->least) ? HOLD : 0)) / j->least + age_claim(r, j);
     }
     return reclaim;
 }
@@ -617,7 +629,7 @@ int candidates_fill(struct round *r)
         const double *worth;
         struct sched_shape now;
 
-        j->current = j->chosen = NONE;
+        j->current = j->chosen = j->granted = NONE;
         if (j->crowded)
             continue;
         if (add_candidates(r, j, &now, &worth) < 0)

@@ -328,8 +328,9 @@ static int place_job(struct board *b, struct rjob *j)
     bool good = true;
 
     b->n_taken = 0;
-    b->held_off = b->r->kept && !j->urgent && !reserve_lets_pass(b->r, j) &&
-                  (b->r->in->config.mode == SCHED_FAST || (j->job->fixed && j->current == NONE));
+    b->held_off = b->r->kept && !(j->urgent && j->job->class_ == SCHED_GUARANTEED) && !reserve_lets_pass(b->r, j) &&
+                  (b->r->in->config.mode == SCHED_FAST || (b->r->closed & sched_job_types(j->job)) ||
+                   (j->job->fixed && j->current == NONE));
     for (size_t i = 0; i < j->job->n_places; i++)
         b->own[j->job->places[i].node] = true;
     mark_avoided(b, j->job, true);
@@ -414,7 +415,7 @@ static int keep_job(struct board *b, struct rjob *j)
 }
 
 struct by_need {
-    bool urgent;
+    int urgent; /* 2: granted */
     int32_t n;
     size_t job;
 };
@@ -424,7 +425,7 @@ static int largest_first(const void *a, const void *b)
     const struct by_need *x = a, *y = b;
 
     if (x->urgent != y->urgent)
-        return x->urgent ? -1 : 1;
+        return x->urgent > y->urgent ? -1 : 1;
     if (x->n != y->n)
         return x->n > y->n ? -1 : 1;
     return (x->job > y->job) - (x->job < y->job);
@@ -449,7 +450,7 @@ static int place_once(struct board *b, bool keep_all, struct by_need *need, bool
         } else {
             int32_t devices = shape_size(&cand_of(r, j, j->chosen)->shape);
 
-            need[n] = (struct by_need){.urgent = j->urgent, .n = devices, .job = i};
+            need[n] = (struct by_need){.urgent = j->granted != NONE ? 2 : j->urgent, .n = devices, .job = i};
             n++;
         }
     }

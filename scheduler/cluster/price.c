@@ -405,7 +405,9 @@ static int market_init(struct round *r, struct market *m)
         return -ENOMEM;
     }
     for (size_t i = 0; i < r->n_jobs; i++)
-        r->jobs[i].chosen = r->jobs[i].pinned ? r->jobs[i].current : NONE;
+        r->jobs[i].chosen = !r->jobs[i].pinned           ? NONE
+                            : r->jobs[i].granted != NONE ? r->jobs[i].granted
+                                                         : r->jobs[i].current;
     count_choices(r);
     for (int k = 0; k < RATES_TYPES_MAX; k++)
         m->cap[k] = r->total[k] > r->used[k] ? r->total[k] - r->used[k] : 0;
@@ -421,7 +423,7 @@ static int market_init(struct round *r, struct market *m)
 static double keep_and_fill(struct round *r, struct market *m)
 {
     for (size_t i = 0; i < r->n_jobs; i++)
-        r->jobs[i].chosen = r->jobs[i].current;
+        r->jobs[i].chosen = r->jobs[i].granted != NONE ? r->jobs[i].granted : r->jobs[i].current;
     count_choices(r);
     repair(r, m);
     fill(r, m, true);
@@ -530,12 +532,12 @@ int fill_choose(struct round *r)
     for (size_t i = 0; i < r->n_jobs; i++) {
         struct rjob *j = &r->jobs[i];
 
-        if (!j->urgent || j->chosen != NONE || j->n == 0)
+        if (!j->urgent || j->job->class_ != SCHED_GUARANTEED || j->chosen != NONE || j->n == 0)
             continue;
         for (int c = 0; c < j->n && j->chosen == NONE; c++)
             if (choice_fits(r, j, c))
                 choice_set(r, j, c);
-        if (j->chosen == NONE && j->job->class_ == SCHED_GUARANTEED)
+        if (j->chosen == NONE)
             choice_set(r, j, 0); /* over what there is: repair takes it from the least worth */
     }
     repair(r, &m);

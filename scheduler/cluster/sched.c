@@ -185,6 +185,10 @@ static struct sched_verdict verdict_of(struct round *r, const struct rjob *j)
 
     if (v.reason == SCHED_BEHIND)
         v.behind = j->behind;
+    if (j->chosen == NONE) {
+        v.kept = j->kept_n;
+        v.starts_us = j->starts_us;
+    }
     if (j->chosen != NONE) {
         v.shape = cand_of(r, j, j->chosen)->shape;
         v.first = j->place_first;
@@ -201,8 +205,8 @@ static int make_plan(struct round *r, struct sched_plan *p)
 {
     size_t n = 0; /* that change */
 
-    for (int t = 0; t < RATES_TYPES_MAX && r->in->config.mode == SCHED_FAST; t++)
-        r->total[t] += r->kept_devices[t];
+    for (int t = 0; t < RATES_TYPES_MAX; t++)
+        r->total[t] += r->in->config.mode == SCHED_FAST ? r->kept_devices[t] : 0;
     r->value = 0; /* of what could be placed, not of what was wished */
     for (size_t i = 0; i < r->n_jobs && r->dual > 0; i++)
         r->value += r->jobs[i].chosen == NONE ? 0 : cand_of(r, &r->jobs[i], r->jobs[i].chosen)->utility;

@@ -155,6 +155,8 @@ struct sched_verdict { /* of one job */
     struct rates_est est[2];  /* where its virtual workers lie, when it has some */
     size_t first, n;          /* in plan.places */
     uint64_t behind;          /* SCHED_BEHIND: the job for which devices are kept */
+    int32_t kept;             /* WAIT: idle devices that are kept for it */
+    int64_t starts_us;        /* and when it gets the rest at the latest; 0: nobody knows */
     int64_t deadline_us;      /* STOP, SHRINK, MOVE: when its processes are killed */
 };
 

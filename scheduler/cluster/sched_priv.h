@@ -21,6 +21,7 @@ struct rjob { /* a job in the round, by id */
     uint16_t n;
     int16_t current;       /* candidate it runs now, or NONE */
     int16_t chosen;        /* or NONE */
+    int16_t granted;       /* candidate with which it starts whatever others gain, or NONE; it is pinned then */
     bool pinned;           /* keeps its current candidate */
     bool lost;             /* had devices that are gone */
     bool urgent;           /* a guarantee within its quota, or starving */
@@ -36,6 +37,8 @@ struct rjob { /* a job in the round, by id */
     double per_device; /* none of its candidates is worth more a device */
     enum sched_reason reason;
     uint64_t behind;
+    int32_t kept_n;                /* idle devices that are kept for it */
+    int64_t starts_us;             /* when it gets those that are kept for it at the latest; 0: nobody knows */
     uint32_t place_first, place_n; /* in round.places */
 };
 
@@ -60,6 +63,8 @@ struct round {
     int32_t *node_free;
     int32_t *kept; /* free devices by node that are kept for urgent jobs; NULL: none are (reserve.c) */
     int32_t kept_devices[RATES_TYPES_MAX];
+    uint32_t closed;                        /* types of which, in a full round, nobody else gets what is kept */
+    int32_t granted_idle[RATES_TYPES_MAX];  /* of free devices, those that granted jobs start on */
     int64_t kept_until_us[RATES_TYPES_MAX]; /* when the first of those that they are kept for can start */
     uint64_t kept_for[RATES_TYPES_MAX];     /* the first job that they are kept for */
     struct sched_place *places;
@@ -90,6 +95,9 @@ int candidates_fill(struct round *r);
 /* What a change that makes the job as many times as fast is worth to it, its price taken off, where the rate that it
  * would have is that of its smallest candidate (candidates.c). */
 double candidates_gain(const struct round *r, const struct sched_job *job, double times);
+
+/* Least time between two changes of a job; NULL: of one whose restarts cost nothing (candidates.c). */
+int64_t candidates_hold_us(const struct round *r, const struct sched_job *job);
 
 /* Mark those that wait as crowded who are too far back in the queue, by claim (queue.c). */
 void queue_cut(struct round *r);
