@@ -56,6 +56,7 @@ enum data_order { ORDER_SHUFFLE, ORDER_SEQUENTIAL };
 enum precision { PRECISION_F32, PRECISION_BF16 };
 enum lr_schedule { LR_COSINE, LR_LINEAR, LR_CONSTANT };
 enum pipeline_schedule { PIPELINE_1F1B, PIPELINE_INTERLEAVED, PIPELINE_ZB_H1, PIPELINE_AUTO };
+enum class_change { CLASS_CHANGE_AUTO, CLASS_CHANGE_NEVER, CLASS_CHANGE_AT_CHECKPOINT };
 enum exactness { EXACT_RELAXED, EXACT_STRICT };
 enum cp_mode { CP_ZIGZAG, CP_ULYSSES };
 enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_AUTO };
@@ -83,6 +84,7 @@ struct job_spec {
             size_t n;
         } classes, exclude; /* none: any class; nodes that it never runs on */
         bool hetero_ok;     /* it may mix classes and move between them */
+        enum class_change class_change;
     } devices;
 
     struct {

@@ -21,6 +21,7 @@ static const char *const goals[] = {"min", "max", NULL};
 static const char *const launchers[] = {"none", "torchrun", NULL};
 static const char *const nonfinites[] = {"fail", "skip", "roll-back", NULL};
 static const char *const cp_modes[] = {"zigzag", "ulysses", NULL};
+static const char *const class_changes[] = {"auto", "never", "at_checkpoint", NULL};
 static const char *const exactnesses[] = {"relaxed", "strict", NULL};
 static const char *const pipelines[] = {"1f1b", "interleaved", "zb-h1", "auto", NULL};
 static const char *const recomputes[] = {"none", "selective", "full", "auto", NULL};
@@ -76,6 +77,12 @@ const struct field spec_fields[] = {
     {"/devices/hetero_ok", FIELD_BOOL, SCOPE_ALL, AT(devices.hetero_ok), .def = "true",
      .help = "it may run on devices of two classes at a time and go on on others; false: all its devices are of one "
              "class, that which it began on"},
+    {"/devices/class_change", FIELD_ENUM, SCOPE_ALL, AT(devices.class_change), .words = class_changes,
+     .def = "\"auto\"",
+     .help =
+         "at_checkpoint: between two runs it may go on on devices of another class, and keeps the same bits within a "
+         "class only; never: it stays on the class that it began on; auto: at_checkpoint for training with hetero_ok "
+         "and exact relaxed"},
     {"/train/model/preset", FIELD_WORD, SCOPE_TRAIN, AT(train.model.preset), .words = preset_names, .computed = "none",
      .help = "a known model, whose sizes hold where none is given here"},
     {"/train/model/family", FIELD_ENUM, SCOPE_TRAIN, AT(train.model.family), .words = families,

@@ -38,10 +38,20 @@ static void group_by_node(struct job_place *p, size_t n)
             }
 }
 
+/* Whether training goes on on another class than before, and not by its virtual workers, which give the same bits on
+ * processors of any class. */
+static bool changes_class(const struct core *c, const struct entry *e, const struct job_place *p)
+{
+    const struct slot *s = cluster_slot(&c->cluster, p);
+
+    return e->job.kind == JOB_TRAIN && e->job.home[0] && s && strcmp(s->kind, "cpu") != 0 &&
+           strcmp(e->job.home, p[0].class_) != 0;
+}
+
 /* Start the job on p, which are n free slots. */
 static void assign(struct core *c, struct entry *e, struct job_place *p, size_t n)
 {
-    char text[160];
+    char text[160 + 2 * SPEC_NAME_MAX];
     struct merr err = {""};
     struct job_cause cause = {.kind = CAUSE_ASSIGNED, .actor = "scheduler", .text = text, .places = p};
     int64_t since = e->job.waiting_us;
@@ -54,6 +64,13 @@ static void assign(struct core *c, struct entry *e, struct job_place *p, size_t 
         if (e->job.kind == JOB_TRAIN)
             shares_set(&c->cluster, &e->pace, &cause.layout, p, cause.n_places);
         runs_describe(p, cause.n_places, text, sizeof(text));
+        if (changes_class(c, e, p)) {
+            size_t at = strlen(text);
+
+            (void)snprintf(text + at, sizeof(text) - at,
+                           "; class %s after %s: the same bits are promised within a class only", p[0].class_,
+                           e->job.home);
+        }
         if (change_job(c, e, &cause, &err) == 0) {
             e->run.folders = ENTRY_FOLDERS_WANTED;
             runs_adopt(c, e);

@@ -69,7 +69,9 @@ struct entry *entry_new(const struct classes *k, const struct job_spec *spec)
             return NULL;
         }
     }
-    e->hetero_ok = spec->devices.hetero_ok;
+    e->hetero_ok = spec->devices.hetero_ok && spec->devices.class_change != CLASS_CHANGE_NEVER;
+    e->moves = spec->devices.class_change == CLASS_CHANGE_AT_CHECKPOINT ||
+               (e->hetero_ok && spec->kind == JOB_TRAIN && spec->parallel.exact == EXACT_RELAXED);
     e->memory_mib = spec->resources.memory_mib;
     e->cpus = spec->resources.cpus;
     if (spec->devices.exclude.n > 0) {

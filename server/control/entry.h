@@ -107,6 +107,7 @@ struct entry {
     int memory_mib;             /* that it wants for each rank, and */
     double cpus;                /* processors; 0: the share of a device */
     struct spec_names *exclude; /* owned: nodes that it never runs on; NULL: none */
+    bool moves;                 /* between its runs it may change to another class, one at a time */
     bool hetero_ok;             /* its spec lets it mix classes and move between them */
     int grace_s;
     bool elastic, one_a_node; /* of a command: it takes other numbers of devices; a launcher starts it on a node */

@@ -310,7 +310,14 @@ static void set_types(struct core *c, const struct round *r, const struct entry 
         uint8_t class_ = classes_find(&c->cluster.classes, e->job.home);
 
         s->home = class_ < CLASSES_MAX ? (int8_t)round_type(r, class_) : -1;
-        s->types = s->home < 0 ? 0 : s->types; /* no node has that class */
+        if (e->moves) { /* to devices of the same kind: from a GPU to none but GPUs */
+            for (size_t t = 0; s->home >= 0 && t < r->n_types; t++)
+                if (r->own->cpu[t] != r->own->cpu[s->home])
+                    s->types &= ~(UINT32_C(1) << t);
+            s->home = -1;
+        } else {
+            s->types = s->home < 0 ? 0 : s->types; /* no node has that class */
+        }
     }
 }
 

@@ -37,6 +37,7 @@ class SpecDevices(TypedDict, total=False):
     classes: List[str]
     exclude: List[str]
     hetero_ok: bool
+    class_change: Literal['auto', 'never', 'at_checkpoint']
 
 
 class SpecTrain(TypedDict, total=False):

@@ -179,6 +179,75 @@ static void what_runs_have_shown_is_in_the_rates(void **state)
     round_clear(&r);
 }
 
+/* A node of GPUs; they train only where a kernel is there, so the slots are made after the registration. */
+static void register_gpus(struct scene *s, const char *node, const char *class_, int n)
+{
+    assert_int_equal(scene_register(s, node, class_, n), 200);
+    for (int i = 0; i < n; i++)
+        (void)snprintf(scene_slot(s, node, i)->kind, sizeof(scene_slot(s, node, i)->kind), "gpu");
+}
+
+#define ON_GPUS "devices: {min: 1, max: 1%s}\ntrain: {model: gpt2-tiny, data: {path: /c}}\n%s"
+
+/* On which types a job is shown that began on class "old", of two classes of GPUs and one of processors. */
+static uint32_t types_after(struct scene *s, const char *devices, const char *more, bool old_is_gone, bool *ret_mixes)
+{
+    char spec[256];
+    uint32_t types = 0;
+    struct round r;
+    uint64_t job;
+
+    (void)snprintf(spec, sizeof(spec), ON_GPUS, devices, more);
+    job = scene_submit(s, spec); /* no node is there: it waits */
+    if (!old_is_gone)
+        register_gpus(s, "n1", "old", 1);
+    register_gpus(s, "n2", "new", 1);
+    assert_int_equal(scene_register(s, "n3", "cpu", 1), 200);
+    scene_entry(s, job)->job.state = JOB_QUEUED;
+    (void)snprintf(scene_entry(s, job)->job.home, sizeof(scene_entry(s, job)->job.home), "old");
+    scene_entry(s, job)->classes = CLASSES_ANY;
+    take(s, &r);
+    for (size_t t = 0; t < r.n_types && shown(&r, job); t++)
+        if (sched_job_types(shown(&r, job)) >> t & 1)
+            types |= UINT32_C(1) << (strcmp(s->core->cluster.classes.name[r.classes[t]], "old") == 0   ? 0
+                                     : strcmp(s->core->cluster.classes.name[r.classes[t]], "new") == 0 ? 1
+                                                                                                       : 2);
+    *ret_mixes = shown(&r, job)->hetero_ok;
+    round_clear(&r);
+    return types;
+}
+
+static void training_on_gpus_may_change_their_class_between_runs_but_not_mix(void **state)
+{
+    bool mixes;
+
+    assert_int_equal(types_after(*state, "", "", false, &mixes), 3); /* and not to processors */
+    assert_false(mixes);
+}
+
+static void a_job_whose_class_is_gone_goes_on_on_another(void **state)
+{
+    bool mixes;
+
+    assert_true(types_after(*state, "", "", true, &mixes) & 2);
+    assert_false(mixes);
+}
+
+static void class_change_never_keeps_a_job_on_its_class(void **state)
+{
+    bool mixes;
+
+    assert_int_equal(types_after(*state, ", class_change: never", "", false, &mixes), 1);
+    assert_false(mixes);
+}
+
+static void exact_strict_keeps_a_job_on_its_class_unless_it_says_otherwise(void **state)
+{
+    bool mixes;
+
+    assert_int_equal(types_after(*state, "", "parallel: {exact: strict}\n", false, &mixes), 1);
+}
+
 static void a_project_is_a_tenant_with_its_quota(void **state)
 {
     struct scene *s = *state;
@@ -238,6 +307,10 @@ int main(void)
         TEST(a_job_that_ends_or_backs_off_is_not_in_it),
         TEST(a_target_that_cannot_be_any_more_is_dropped),
         TEST(what_runs_have_shown_is_in_the_rates),
+        TEST(training_on_gpus_may_change_their_class_between_runs_but_not_mix),
+        TEST(a_job_whose_class_is_gone_goes_on_on_another),
+        TEST(class_change_never_keeps_a_job_on_its_class),
+        TEST(exact_strict_keeps_a_job_on_its_class_unless_it_says_otherwise),
         TEST(a_project_is_a_tenant_with_its_quota),
         TEST(an_elastic_command_is_changed_once_a_minute_and_at_once_where_its_owner_wants_others),
     };
