@@ -1,4 +1,5 @@
 """muster.torch: samplers and a loop that goes on with any number of ranks (docs/programs.md)."""
+import json
 import os
 import random
 import shutil
@@ -110,6 +111,90 @@ def test_sequences_that_are_too_long_are_refused_cut_or_dropped(monkeypatch):
     assert sorted(LengthBatchSampler([3, 9, 4], 3, 8, overlong="drop", rank=0, world=1).part()) == [0, 2]
     with pytest.raises(ValueError, match="chunks need an attention"):
         LengthBatchSampler([3], 1, 8, "chunk", rank=0, world=1)
+
+
+@pytest.mark.parametrize("rule, scales", [("same", (1, 1)), ("linear", (2, 0.5)), ("sqrt", (2 ** 0.5, 0.5 ** 0.5))])
+def test_a_local_batch_grows_with_the_ranks_and_the_learning_rate_follows_its_rule(rule, scales):
+    state = ElasticSampler(10000, 8, rank=0, world=2, local=True, lr=rule).state_dict()
+    for world, scale in zip((4, 1), scales):
+        ranks = [ElasticSampler(10000, 8, rank=r, world=world, local=True, lr=rule) for r in range(world)]
+        for sampler in ranks:
+            sampler.load_state_dict(state)
+        assert [len(sampler.part()) for sampler in ranks] == [8] * world and ranks[0].lr_scale() == 1
+        for _ in range(50):
+            ranks[0].advance()
+        assert abs(ranks[0].lr_scale() - (1 + scale) / 2) < 1e-9, "it is on its way there"
+        half = ElasticSampler(10000, 8, rank=0, world=world, local=True, lr=rule)
+        half.load_state_dict(ranks[0].state_dict())
+        assert half.lr_scale() == ranks[0].lr_scale(), "a stop on the way changes nothing at once"
+        for _ in range(60):
+            ranks[0].advance()
+        assert abs(ranks[0].lr_scale() - scale) < 1e-9
+    assert ElasticSampler(100, 8, rank=0, world=4).batch == 8, "a global batch stays"
+    with pytest.raises(ValueError, match="lr is same, linear, sqrt, not 'log'"):
+        ElasticSampler(4, 2, rank=0, world=1, lr="log")
+
+
+def test_what_sequences_cost_is_learned_and_counts_from_the_next_epoch_on(monkeypatch):
+    monkeypatch.setenv("MUSTER_LIB", f"{os.path.dirname(BIN)}/lib/muster")
+    draw = random.Random(2)
+    lengths = [draw.randint(1, 100) for _ in range(40)]
+    sampler = LengthBatchSampler(lengths, 10, 200, rank=0, world=1, lin_s=1e-6, quad_s=1e-10)
+    true = (2e-3, 3e-5, 4e-8)
+    assert sampler.refit() == 0, "nothing was observed"
+    for _ in range(60):
+        micro = [draw.randint(1, 2000) for _ in range(draw.randint(1, 8))]
+        sampler.observe(micro, true[0] + true[1] * sum(micro) + true[2] * sum(n * n for n in micro))
+    before = sampler.cost
+    with pytest.warns(RuntimeWarning, match="another time than they were planned with"):
+        assert sampler.refit() > 0.5
+    assert sampler.cost == before, "what is fetched ahead is planned alike by all ranks"
+    for _ in range(4):
+        sampler.advance()
+    assert sampler.epoch == 1 and all(abs(a / b - 1) < 1e-6 for a, b in zip(sampler.cost, true))
+    assert sampler.refit() < 1e-6 and sorted(sum(sampler.micro_batches(), [])) == sorted(sampler.part())
+    other = LengthBatchSampler(lengths, 10, 200, rank=0, world=1)
+    other.load_state_dict(sampler.state_dict())
+    assert other.cost == sampler.cost and other.micro_batches() == sampler.micro_batches()
+
+
+STOPPED_IN_A_SAVE = """
+import json, os, sys, time, torch, muster, muster.torch
+run = muster.init()
+model = torch.nn.Linear(4, 4)
+checkpointer = muster.torch.Checkpointer()
+
+def order(seq, word):
+    with open(os.environ["MUSTER_RUN_DIR"] + "/new", "w") as f:
+        json.dump({"v": 1, "seq": seq, "order": word, "deadline": None, "reason": ""}, f)
+    os.rename(f.name, os.environ["MUSTER_RUN_DIR"] + "/order.json")
+    end = time.monotonic() + 60
+    while (run.order() is None or run.order().seq != seq) and time.monotonic() < end: time.sleep(0.01)
+
+def save(step):
+    begun = checkpointer.save(step, model)
+    if run.order() is not None and run.order().seq == 1: order(2, "stop")  # while it is being written
+    begun.wait()
+
+for step in muster.torch.elastic(10, save=save):
+    if step == 2: order(1, "save")
+"""
+
+
+@needs_torch
+def test_a_stop_that_comes_during_a_save_lets_it_be_whole_and_stops_at_the_next_step(tmp_path):
+    (tmp_path / "run").mkdir()
+    env = {**os.environ, "MUSTER_RUN_DIR": str(tmp_path / "run"), "MUSTER_JOB_DIR": str(tmp_path), "RANK": "0",
+           "WORLD_SIZE": "1", "MUSTER_CHECKPOINT_DIR": str(tmp_path / "c"), "PYTHONPATH": f"{ROOT}/api/python",
+           "MUSTER_LIB": f"{os.path.dirname(BIN)}/lib/muster", "MUSTER_RESUME": "0"}
+    ended = subprocess.run([PYTHON, "-c", STOPPED_IN_A_SAVE], env=env, capture_output=True, text=True, check=False)
+    assert ended.returncode == 76, ended.stderr
+    result = json.loads((tmp_path / "run" / "rank-00000.result").read_text(encoding="ascii"))
+    ack = json.loads((tmp_path / "run" / "rank-00000.ack").read_text(encoding="ascii"))
+    assert result["outcome"] == "stopped" and (ack["seq"], ack["did"]) == (2, "stopping")
+    whole = sorted(name for name in os.listdir(tmp_path / "c") if name.startswith("step-"))
+    assert whole == [f"step-{n:08}" for n in (1, 3, 4)] and result["step"] == 4
+    assert all(os.path.exists(tmp_path / "c" / name / "MANIFEST") for name in whole)
 
 
 def submit(cluster, folder, steps, devices, **command):

@@ -1,11 +1,18 @@
 """Which samples a rank takes at a step, so that any number of ranks goes on where others stopped."""
 from __future__ import annotations
 
+import math
 import os
+import statistics
+import warnings
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 MASK = (1 << 64) - 1
 ROUNDS = 4
+POWERS = {"same": 0.0, "linear": 1.0, "sqrt": 0.5}
+RAMP = 100  # steps
+KEPT = 256  # micro-batches that a cost is learned from
+ALARM = 0.15
 
 
 def _mix(x: int) -> int:
@@ -37,17 +44,29 @@ class ElasticSampler:
 
     A step takes the next samples of the epoch, at most batch; ranks take contiguous parts of them, whose sizes differ
     by one at most. A rank whose part is empty is given a sample all the same, with weight 0: so its collectives
-    match."""
+    match.
 
-    def __init__(self, n: int, batch: int, seed: int = 0, *, rank: Optional[int] = None,
-                 world: Optional[int] = None) -> None:
+    local: batch is of each rank, so that a step takes as many times more as there are ranks. lr: what lr_scale()
+    follows then: "same", "linear" or "sqrt" in the number of ranks over that of the first run, over 100 steps."""
+
+    def __init__(self, n: int, batch: int, seed: int = 0, *, rank: Optional[int] = None, world: Optional[int] = None,
+                 local: bool = False, lr: str = "same") -> None:
         self.rank = int(os.environ.get("RANK", 0)) if rank is None else rank
         self.world = int(os.environ.get("WORLD_SIZE", 1)) if world is None else world
         if n < 1 or batch < 1 or not 0 <= self.rank < self.world:
             raise ValueError(f"want n and batch of at least 1, and a rank of the world, not {n}, {batch}, "
                              f"{self.rank} of {self.world}")
-        self.n, self.batch, self.seed = n, batch, seed
+        if lr not in POWERS:
+            raise ValueError(f"lr is {', '.join(POWERS)}, not '{lr}'")
+        self.n, self.batch, self.seed = n, batch * self.world if local else batch, seed
         self.epoch = self.position = 0
+        self._power = POWERS[lr] if local else 0.0
+        self._first, self._scale, self._steps = self.world, 1.0, 0  # ranks of the first run; where the ramp began
+
+    def lr_scale(self) -> float:
+        """What the learning rate of the first run is multiplied with, at the step at the cursor."""
+        wanted: float = (self.world / self._first) ** self._power
+        return self._scale + (wanted - self._scale) * min(1.0, self._steps / RAMP)
 
     def _size(self, position: int) -> int:
         return min(self.batch, self.n - position)
@@ -79,12 +98,14 @@ class ElasticSampler:
 
     def advance(self) -> None:
         """The step is done."""
+        self._steps += 1
         self.position += self._size(self.position)
         if self.position == self.n:
             self.epoch, self.position = self.epoch + 1, 0
 
-    def state_dict(self) -> Dict[str, int]:
-        return {"epoch": self.epoch, "position": self.position, "n": self.n, "seed": self.seed}
+    def state_dict(self) -> Dict[str, Any]:
+        return {"epoch": self.epoch, "position": self.position, "n": self.n, "seed": self.seed, "world": self._first,
+                "lr_scale": self.lr_scale()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if (state["n"], state["seed"]) != (self.n, self.seed):
@@ -93,6 +114,8 @@ class ElasticSampler:
         if not 0 <= state["position"] < self.n or state["epoch"] < 0:
             raise ValueError("the cursor is not within an epoch")
         self.epoch, self.position = int(state["epoch"]), int(state["position"])
+        self._first, self._scale = int(state.get("world", self.world)), float(state.get("lr_scale", 1.0))
+        self._steps = 0
 
 
 class LengthBatchSampler(ElasticSampler):
@@ -110,7 +133,9 @@ class LengthBatchSampler(ElasticSampler):
                              + ("; chunks need an attention that knows of them" if policy == "chunk" else ""))
         if overlong not in ("fail", "cut", "drop"):
             raise ValueError(f"overlong is fail, cut or drop, not '{overlong}'")
-        self.lengths, self.capacity, self.policy, self.cost = lengths, capacity, policy, (lin_s, quad_s)
+        self.lengths, self.capacity, self.policy = lengths, capacity, policy
+        self.cost = self._next_cost = (0.0, lin_s, quad_s)  # of a micro-batch, a token, and its square
+        self._observed: List[Tuple[float, ...]] = []
         self.kept = [i for i, n in enumerate(lengths) if n <= capacity] if overlong == "drop" else range(len(lengths))
         longest = max(range(len(lengths)), key=lengths.__getitem__, default=0)
         if overlong == "fail" and lengths and lengths[longest] > capacity:
@@ -128,7 +153,8 @@ class LengthBatchSampler(ElasticSampler):
             first = self.epoch * self.n + position
             step = [self.kept[order_index(self.seed, first + i, self.n)] for i in range(self._size(position))]
             found = plan([self._tokens(i) for i in step], replicas=self.world, capacity=self.capacity,
-                         policy=self.policy, seed=self.seed, lin_s=self.cost[0], quad_s=self.cost[1])
+                         policy=self.policy, seed=self.seed, micro_s=self.cost[0], lin_s=self.cost[1],
+                         quad_s=self.cost[2])
             mine = [[step[piece["sequence"]] for piece in micro["pieces"]] for micro in found["plan"][self.rank]]
             self._planned = (self.epoch, position, [micro for micro in mine if micro] or [step[:1]],
                              sum(map(self._tokens, step)) if any(mine) else 0)
@@ -155,3 +181,79 @@ class LengthBatchSampler(ElasticSampler):
         """The micro-batches from the cursor to the end of its epoch."""
         for at in range(self.position, self.n, self.batch):
             yield from self.micro_batches(at)
+
+    def observe(self, tokens: Sequence[int], seconds: float) -> None:
+        """A micro-batch of sequences of so many tokens took this rank so long, forward and backward."""
+        if seconds > 0 and tokens:
+            self._observed.append((1.0, float(sum(tokens)), float(sum(n * n for n in tokens)), seconds))
+            del self._observed[:-KEPT]
+
+    def refit(self) -> float:
+        """To be called by all ranks after the same step: from the next epoch on, steps are planned by what rank 0 has
+        observed. How far off the cost was there, by the median; more than 15 % is warned of."""
+        off, cost = 0.0, self._next_cost
+        if len(self._observed) >= 8:
+            off = statistics.median(abs(sum(a * b for a, b in zip(self.cost, row)) / row[3] - 1)
+                                    for row in self._observed)
+            cost = _fit(self._observed) or cost
+        if self.world > 1:
+            from ._tensors import torch
+            word = torch.tensor([off, *cost], dtype=torch.float64)
+            torch.distributed.broadcast(word, src=0)
+            off, *told = word.tolist()
+            cost = (told[0], told[1], told[2])
+        self._next_cost = cost
+        if off > ALARM and self.rank == 0:
+            warnings.warn(f"muster: micro-batches took {off:.0%} another time than they were planned with",
+                          RuntimeWarning, stacklevel=2)
+        return off
+
+    def advance(self) -> None:
+        epoch = self.epoch
+        super().advance()
+        if self.epoch != epoch:  # what was fetched ahead of the epoch that is over was planned by all ranks alike
+            self.cost = self._next_cost
+
+    def state_dict(self) -> Dict[str, Any]:
+        return {**super().state_dict(), "cost": list(self.cost), "next_cost": list(self._next_cost)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        if "cost" in state:
+            (a, b, c), (d, e, f) = state["cost"], state["next_cost"]
+            self.cost, self._next_cost = (float(a), float(b), float(c)), (float(d), float(e), float(f))
+        self._planned = (-1, -1, [], 0)
+
+
+def _fit(rows: Sequence[Tuple[float, ...]]) -> Optional[Tuple[float, float, float]]:
+    """Least squares of the last column by the first three, none of whose factors is below 0."""
+    best: Tuple[float, Optional[Tuple[float, float, float]]] = (math.inf, None)
+    scale = [max(row[i] for row in rows) for i in range(3)]
+    for used in ((0, 1, 2), (1, 2), (0, 1), (0, 2), (1,), (2,)):
+        of = [[row[i] / scale[i] for i in used] for row in rows]
+        matrix = [[sum(x[i] * x[j] for x in of) for j in range(len(used))]
+                  + [sum(x[i] * row[3] for x, row in zip(of, rows))] for i in range(len(used))]
+        found = _solve(matrix)
+        if found is None or min(found) < 0:
+            continue
+        left = sum((sum(a * b for a, b in zip(found, x)) - row[3]) ** 2 for x, row in zip(of, rows))
+        if left < best[0]:
+            factors = dict(zip(used, found))
+            a, b, c = (factors.get(i, 0.0) / scale[i] for i in range(3))
+            best = (left, (a, b, c))
+    return best[1]
+
+
+def _solve(matrix: List[List[float]]) -> Optional[List[float]]:
+    """By elimination; None where there is no one answer."""
+    n = len(matrix)
+    for i in range(n):
+        pivot = max(range(i, n), key=lambda r: abs(matrix[r][i]))
+        if abs(matrix[pivot][i]) < 1e-9:
+            return None
+        matrix[i], matrix[pivot] = matrix[pivot], matrix[i]
+        for r in range(n):
+            if r != i:
+                factor = matrix[r][i] / matrix[i][i]
+                matrix[r] = [a - factor * b for a, b in zip(matrix[r], matrix[i])]
+    return [matrix[i][n] / matrix[i][i] for i in range(n)]
