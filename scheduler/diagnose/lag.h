@@ -74,6 +74,7 @@ struct lag_finding {
     bool away;          /* or it had no processor while it waited for others: what it computes took no longer */
     double starved;     /* the shares of the time in which it could have run and had no processor, */
     double throttled;   /* and its control group was at its limit */
+    double share;       /* of a link: of each step, that its calls take more than usually */
     double kib_s;       /* of a link: what its members send in a second of their calls, KiB; 0: not told, */
     double kib_s_usual; /* and what they usually do */
     uint64_t early;     /* the step at which it was first suspected; 0: not before the finding */

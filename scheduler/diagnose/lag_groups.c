@@ -31,7 +31,9 @@ static void measure_teams(struct lag *l, const struct window *w)
     }
     for (size_t i = 0; i < l->n; i++) {
         const struct told *t = &w->told[i];
-        float by = t->counts > 0 ? 1 / t->counts : 0, lack = t->sum.starved * by, stretch = 1 / (1 - l->withheld[i]);
+        float by = t->counts > 0 ? 1 / t->counts : 0, stretch = 1 / (1 - l->withheld[i]);
+        float computing = t->sum.cpu > 0 && t->sum.busy > t->sum.cpu ? t->sum.busy - t->sum.cpu : 0;
+        float lack = t->sum.starved > computing ? (t->sum.starved - computing) * by : 0;
 
         if (by == 0)
             continue;
@@ -61,7 +63,9 @@ static void judge_teams(struct lag *l)
 
             if (t->least < 0)
                 continue;
-            least = t->least - t->lack; /* a member that stood still in them made them longer */
+            least = t->least; /* a member that stood still in them made them longer */
+            if (t->lack > t->lack_usual)
+                least -= t->lack - t->lack_usual;
             hit = t->windows >= PAST_LEAST && least > (float)LINK_SLOWER * t->stretch * t->usual &&
                   least - t->usual > (float)LINK_SHARE * t->wall && least - t->usual > LINK_SPREADS * t->spread &&
                   least * t->kib_usual >= (float)RATE_SLOWER * t->usual * t->kib;
@@ -72,6 +76,7 @@ static void judge_teams(struct lag *l)
                 if (t->windows > 0)
                     t->spread += weight * (1.2533f * fabsf(t->least - t->usual) - t->spread);
                 t->usual += weight * (t->least - t->usual);
+                t->lack_usual += weight * (t->lack - t->lack_usual);
                 t->kib_usual += weight * (t->kib - t->kib_usual);
                 t->windows++;
             }
@@ -162,6 +167,7 @@ void lag_judge_groups(struct lag *l, struct lag_verdict *v)
             if (factor > f.factor) {
                 f.factor = factor;
                 f.rank = t->first;
+                f.share = t->wall > 0 ? (double)((t->least - t->usual) / t->wall) : 0;
                 f.kib_s = alone ? 1e6 * (double)(t->kib / t->least) : 0;
                 f.kib_s_usual = alone ? 1e6 * (double)(t->kib_usual / t->usual) : 0;
                 f.p = t->most > t->usual ? (double)((t->most - t->least) / (t->most - t->usual)) : 0;

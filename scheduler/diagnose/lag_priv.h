@@ -62,8 +62,8 @@ struct team {                /* of a kind */
     uint32_t windows;
     uint8_t hits;
     bool slow;
-    float lack;    /* of the window, a step: the longest that a member had no processor */
-    float stretch; /* as many times as long calls may take because a member lacks a processor */
+    float lack, lack_usual; /* of the window, a step: the longest that a member had no processor in its calls */
+    float stretch;          /* as many times as long calls may take because a member lacks a processor */
 };
 
 struct lag {

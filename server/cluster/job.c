@@ -507,21 +507,28 @@ static int requeue(const struct job *j, struct change *c, struct merr *err)
     return 0;
 }
 
+/* A move off what is slow is one of the day's. */
+static int count_move(const struct job *j, enum act_class class_, int64_t now_us, struct change *c)
+{
+    struct act_history then;
+
+    if (act_slow(class_, &j->past, now_us, &then) != ACT_MOVE)
+        return 0;
+    c->data = json_pack("{s:o}", "past", job_past_json(&then));
+    return c->data ? 0 : -ENOMEM;
+}
+
 static int rescale(const struct job *j, const struct job_cause *cause, int64_t now_us, struct change *c,
                    struct merr *err)
 {
     int r = requeue(j, c, err);
-    struct act_history then;
 
     if (r < 0)
         return r;
     c->intent = JOB_RESCALE;
     c->to = JOB_RESCALING;
     c->code = "rescaling";
-    if (!cause->hastens || act_slow(ACT_SLOW, &j->past, now_us, &then) != ACT_MOVE)
-        return 0;
-    c->data = json_pack("{s:o}", "past", job_past_json(&then));
-    return c->data ? 0 : -ENOMEM;
+    return cause->hastens ? count_move(j, ACT_SLOW, now_us, c) : 0;
 }
 
 static int change_wishes(const struct job *j, const struct job_cause *cause, struct change *c, struct merr *err)
@@ -601,6 +608,8 @@ static int refused(const struct job *j, const struct job_cause *cause, struct ch
 static int decide(const struct job *j, const struct job_cause *cause, int64_t now_us, struct change *c,
                   struct merr *err)
 {
+    int r;
+
     switch (cause->kind) {
     case CAUSE_ASSIGNED:
         return assigned(j, cause, now_us, c, err);
@@ -621,7 +630,8 @@ static int decide(const struct job *j, const struct job_cause *cause, int64_t no
     case CAUSE_RESUME:
         return resume(j, cause, c, err);
     case CAUSE_REQUEUE:
-        return requeue(j, c, err);
+        r = requeue(j, c, err);
+        return r == 0 && cause->off_links ? count_move(j, ACT_SLOW_LINK, now_us, c) : r;
     case CAUSE_RESCALE:
         return rescale(j, cause, now_us, c, err);
     case CAUSE_CHANGE:

@@ -160,6 +160,7 @@ struct job_cause {
     json_t *plan;    /* borrowed; NULL: none */
     bool all_done;
     bool hastens;                        /* CAUSE_RESCALE: off slow devices, before its hold is over */
+    bool off_links;                      /* CAUSE_REQUEUE: off links that have become slow */
     const struct act_incident *incident; /* of CAUSE_FAULT: what failed; id and times are the job's to fill in */
     int priority, min, max, max_running;
     const enum job_is *after_is; /* of each of them */

@@ -1,5 +1,6 @@
 #include "server/cluster/links.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -137,14 +138,25 @@ static double plain(double bytes_per_s)
     return exp2(round(4 * log2(bytes_per_s)) / 4);
 }
 
+/* It goes along with what is measured, and hardly with a link that has become slow, which would be usual soon. */
+static double usual_of(const struct link *was, double bytes_per_s)
+{
+    double usual = was && was->usual > 0 ? was->usual : was ? was->bytes_per_s : bytes_per_s;
+
+    return usual + (bytes_per_s < 0.8 * usual ? 0.02 : 0.25) * (bytes_per_s - usual);
+}
+
 void links_keep(struct node *a, struct node *b, double bytes_per_s, int64_t at_us, struct links_news *ret)
 {
     const struct link *was = link_find(a, b);
+    struct link is = {.bytes_per_s = bytes_per_s, .usual = usual_of(was, bytes_per_s), .at_us = at_us};
 
     *ret = (struct links_news){.other = !was || plain(was->bytes_per_s) != plain(bytes_per_s)};
     pair_of(a, b, ret->pair);
-    link_keep(a, &(struct link){.to = b, .bytes_per_s = bytes_per_s, .at_us = at_us}, ret);
-    link_keep(b, &(struct link){.to = a, .bytes_per_s = bytes_per_s, .at_us = at_us}, ret);
+    is.to = b;
+    link_keep(a, &is, ret);
+    is.to = a;
+    link_keep(b, &is, ret);
 }
 
 static struct node *node_of_rank(const struct cluster *cl, const struct job *j, json_int_t rank)
@@ -166,13 +178,13 @@ bool links_read_measured(const struct cluster *cl, const struct job *j, const js
     return true;
 }
 
-bool links_due(const struct cluster *cl, const struct job *j, int64_t wall_us)
+/* The nodes of a run. Returns how many there are; 0: too many, of which nothing is made, or one is gone. */
+static size_t nodes_of(const struct cluster *cl, const struct job *j, struct node *node[PLAN_PARTS_MAX])
 {
-    const struct node *node[PLAN_PARTS_MAX];
     size_t n = 0;
 
     for (size_t i = 0; i < j->n_places; i++) {
-        const struct node *at = cluster_node(cl, j->places[i].node);
+        struct node *at = cluster_node(cl, j->places[i].node);
         size_t k = 0;
 
         while (k < n && node[k] != at)
@@ -180,9 +192,45 @@ bool links_due(const struct cluster *cl, const struct job *j, int64_t wall_us)
         if (k < n)
             continue;
         if (!at || n == PLAN_PARTS_MAX)
-            return false; /* of more than a net has nothing is made of it */
+            return 0;
         node[n++] = at;
     }
+    return n;
+}
+
+struct node *links_judge(const struct cluster *cl, const struct job *j, int64_t since_us, struct cells_finding *ret,
+                         struct node **ret_other)
+{
+    static_assert(PLAN_PARTS_MAX <= CELLS_NODES_MAX, "all nodes of a net are judged");
+    struct node *node[PLAN_PARTS_MAX];
+    size_t n = nodes_of(cl, j, node);
+    double *rate = calloc(2 * n * n + 1, sizeof(*rate)), *usual = rate + n * n;
+    bool all = rate != NULL;
+
+    *ret = (struct cells_finding){.class_ = CELLS_WELL, .factor = 1};
+    *ret_other = NULL;
+    for (size_t a = 0; a < n && all; a++)
+        for (size_t b = 0; b < n && all; b++) {
+            const struct link *l = a == b ? NULL : link_find(node[a], node[b]);
+
+            all = a == b || (l && l->at_us >= since_us);
+            rate[a * n + b] = l ? l->bytes_per_s : 0;
+            usual[a * n + b] = l ? l->usual : 0;
+        }
+    if (all)
+        cells_judge(rate, usual, n, ret);
+    free(rate);
+    if (ret->class_ == CELLS_WELL || ret->class_ == CELLS_FABRIC)
+        return NULL;
+    *ret_other = ret->class_ == CELLS_CELL ? node[ret->to] : NULL;
+    return node[ret->from];
+}
+
+bool links_due(const struct cluster *cl, const struct job *j, int64_t wall_us)
+{
+    struct node *node[PLAN_PARTS_MAX];
+    size_t n = nodes_of(cl, j, node);
+
     for (size_t a = 0; a < n && j->kind == JOB_TRAIN; a++)
         for (size_t b = 0; b < a; b++) {
             const struct link *l = link_find(node[a], node[b]);

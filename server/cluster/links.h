@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "base/merr.h"
+#include "scheduler/diagnose/cells.h"
 #include "scheduler/plan/search.h"
 #include "server/cluster/cluster.h"
 
@@ -55,6 +56,12 @@ void links_keep(struct node *a, struct node *b, double bytes_per_s, int64_t at_u
 
 /* Neither knows of the other any more. False: neither did, and *ret_pair is unchanged. */
 bool links_forget(struct node *a, struct node *b, char ret_pair[LINKS_PAIR_MAX]);
+
+/* What the nodes of the job's run have measured since then says of their links. Returns the node of a finding, and the
+ * other end of one link to *ret_other (else NULL); NULL: all is well, no node is to be blamed, or not all of them have,
+ * and ret->known is 0. */
+struct node *links_judge(const struct cluster *cl, const struct job *j, int64_t since_us, struct cells_finding *ret,
+                         struct node **ret_other);
 
 /* Whether the job's run should measure, as things stand at the wall time. */
 bool links_due(const struct cluster *cl, const struct job *j, int64_t wall_us);

@@ -45,6 +45,7 @@ struct node;
 struct link { /* from a node to another, measured (links.h) */
     struct node *to;
     double bytes_per_s;
+    double usual;  /* what it was before it became slow; 0: not known */
     int64_t at_us; /* wall */
 };
 

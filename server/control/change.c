@@ -59,6 +59,8 @@ static void follow_run(struct core *c, struct entry *e, bool was_live, uint32_t 
         json_decref(run->slow);
         run->slow = NULL;
         run->slow_told = 0;
+        run->link_since_us = 0;
+        run->links_judged = false;
     }
     if (e->job.live && e->job.generation != was_generation) {
         free(run->ranks);

@@ -57,6 +57,9 @@ struct entry_run {         /* of a live job */
     struct lag *lag;       /* NULL until they tell of steps (lags.h) */
     json_t *slow;          /* those that are slow now, as the job's view has them; NULL: none was found */
     int slow_told;         /* events of that */
+    int64_t link_since_us; /* monotonic: its links are slow since then; 0: they are not */
+    double link_share;     /* of each step that is lost by that */
+    bool links_judged;     /* what its nodes have measured, once */
     char fault_message[512];
     int fault_rank;    /* -1: none told */
     uint64_t evidence; /* number of the newest that its nodes are asked for; 0: none */
@@ -121,6 +124,7 @@ struct entry {
     struct target *target;    /* owned; none: n_target is 0 */
     size_t n_target;
     struct entry_run run;
+    bool link_suspect;    /* its links became slow: the next run measures them */
     uint32_t progress_of; /* generation of the newest line of metrics that was heard since the start */
     struct entry_notes notes;
     struct event_offset *offsets;

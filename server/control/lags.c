@@ -13,6 +13,7 @@
 #include "server/cluster/node.h"
 #include "server/cluster/shares.h"
 #include "server/control/events.h"
+#include "server/control/link_care.h"
 #include "server/control/state.h"
 
 #define EVENTS_MAX 32 /* of a run: one that is slow by turns does not push out what else has happened */
@@ -263,6 +264,8 @@ static void find(struct core *c, struct entry *e, const struct lag_finding *f, c
     describe(e, f, n, &text);
     if (f->class_ != LAG_ROLE)
         keep(e, f, buf_text(&text));
+    if (f->class_ == LAG_LINK)
+        link_care_found(c, e, f);
     if (e->run.slow_told < EVENTS_MAX) {
         e->run.slow_told++;
         log_info("job j%llu: %s", (unsigned long long)e->job.id, buf_text(&text));
@@ -280,4 +283,5 @@ void lags_look(struct core *c, struct entry *e)
            lag_judge(e->run.lag, &v))
         for (size_t i = 0; i < v.n; i++)
             find(c, e, &v.found[i], &v);
+    link_care_look(c, e);
 }

@@ -1,4 +1,4 @@
-/* lags - ranks that are slower than they should be: found while a run trains, told, and not acted upon
+/* lags - ranks that are slower than they should be: found while a run trains, and told; link_care.h acts upon links
  *
  * Agents report what each step of a rank was spent on; scheduler/diagnose/lag.h judges ten steps of all ranks at a
  * time. What it finds is an event "slow" of the job with the evidence, stands in the job's view and explanation until

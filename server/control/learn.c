@@ -9,6 +9,7 @@
 #include "server/control/care.h"
 #include "server/control/events.h"
 #include "server/control/kinds.h"
+#include "server/control/link_care.h"
 #include "server/control/plans.h"
 #include "server/control/records.h"
 #include "server/control/state.h"
@@ -54,7 +55,7 @@ void learn_metrics(struct core *c, struct entry *e, uint32_t generation, const j
         kinds_take_restart(c, e, news.restart_s);
 }
 
-void learn_links(struct core *c, const struct job *j, const json_t *event)
+void learn_links(struct core *c, struct entry *e, const json_t *event)
 {
     size_t n = json_array_size(json_object_get(event, "to"));
 
@@ -62,12 +63,13 @@ void learn_links(struct core *c, const struct job *j, const json_t *event)
         struct links_measured m;
         struct links_news news;
 
-        if (!links_read_measured(&c->cluster, j, event, i, &m))
+        if (!links_read_measured(&c->cluster, &e->job, event, i, &m))
             continue;
         links_keep(m.a, m.b, m.bytes_per_s, c->now.wall_us, &news);
         c->cluster.sites += news.other;
         records_put_link(c, &news, m.bytes_per_s, c->now.wall_us);
     }
+    link_care_measured(c, e);
 }
 
 void learn_gpus(struct core *c, struct node *n, const json_t *body, struct gpus_errors *ret)

@@ -18,7 +18,7 @@ struct core;
 void learn_metrics(struct core *c, struct entry *e, uint32_t generation, const json_t *line);
 
 /* An event "links" of the job's run: what one of its ranks measured. */
-void learn_links(struct core *c, const struct job *j, const json_t *event);
+void learn_links(struct core *c, struct entry *e, const json_t *event);
 
 /* "gpus" of a registration or a report; errors of GPUs are added to *ret. */
 void learn_gpus(struct core *c, struct node *n, const json_t *body, struct gpus_errors *ret);

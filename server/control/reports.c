@@ -358,7 +358,7 @@ static void take_line(struct core *c, struct entry *e, uint64_t job, uint32_t ge
     }
     if (strcmp(type, "links") == 0) { /* is of the nodes, not of the job; a command measures none */
         if (e && e->job.generation == generation && e->job.kind == JOB_TRAIN)
-            learn_links(c, &e->job, o);
+            learn_links(c, e, o);
         json_decref(o);
         return;
     }

@@ -67,7 +67,7 @@ LAYERS = {"worker/engine/comm": [
     ["admission", "audit", "bundles", "ceilings", "events", "incidents", "offsets", "plans", "ports", "proofs",
      "quarantine", "records", "rendezvous", "retire", "rights", "scrapes", "secrets", "storing"], ["usage"], ["round"],
     ["change", "swaps", "timeline"],
-    ["care", "enroll", "givers", "places", "wall"], ["learn", "runs", "view"],
+    ["care", "enroll", "givers", "places", "wall"], ["link_care"], ["learn", "runs", "view"],
     ["after", "arrays", "contact", "deltas", "dispatch", "hangs", "lags", "limits", "load", "log_quota", "looks",
      "saves"],
     ["bulk", "jobs", "listing", "nodes", "polls", "projects", "reports", "salvage", "tokens"], ["agents", "batch"],

@@ -283,6 +283,27 @@ static void a_slow_rank_that_waits_for_its_processor_as_all_do_is_no_fault_of_it
     fleet_clear(&f);
 }
 
+/* All ranks wait for processors in a third of their steps, as ever: the calls are longer than that explains. */
+static void a_slow_link_is_found_where_processors_are_too_few(void **state)
+{
+    struct lag_verdict v;
+    struct fleet f;
+
+    (void)state;
+    fleet_make(&f, 1, 1, 8, seed_of());
+    f.starved = 0.3f;
+    fleet_start(&f);
+    assert_int_equal(fleet_go(&f, 100, &v), 100);
+    f.victim = 2;
+    f.link = 6; /* 0.1 s in each */
+    f.kind = LAG_DP;
+    assert_in_range(fleet_go(&f, 20, &v), 1, 20);
+    assert_int_equal(v.n, 1);
+    assert_int_equal(v.found[0].class_, LAG_LINK);
+    assert_true(v.found[0].share > 0.05);
+    fleet_clear(&f);
+}
+
 /* Its group's calls are long for all members: no link, as it is known that it stood still. */
 static void a_rank_that_stands_still_in_calls_is_told_as_its_host_and_no_link(void **state)
 {
@@ -529,6 +550,7 @@ int main(void)
         cmocka_unit_test(a_host_that_withholds_the_processor_or_data_is_told_from_a_slow_device),
         cmocka_unit_test(a_rank_that_waits_for_a_processor_is_told_by_what_the_kernel_counts),
         cmocka_unit_test(a_slow_rank_that_waits_for_its_processor_as_all_do_is_no_fault_of_its_host),
+        cmocka_unit_test(a_slow_link_is_found_where_processors_are_too_few),
         cmocka_unit_test(a_rank_that_stands_still_in_calls_is_told_as_its_host_and_no_link),
         cmocka_unit_test(calls_are_long_for_a_link_only_where_each_byte_takes_longer),
         cmocka_unit_test(a_rank_whose_slowness_hardly_matters_to_the_step_is_not_told),

@@ -135,6 +135,48 @@ static void what_a_rank_tells_is_read_with_care(void **state)
     }
 }
 
+/* Of a run on four nodes one reaches all others at a third of what it did: both ends of a pair measure at once. */
+static void what_a_runs_nodes_measure_names_the_node_or_the_pair_that_became_slow(void **state)
+{
+    struct job_place places[4];
+    struct job j = {.kind = JOB_TRAIN, .places = places, .n_places = 4};
+    struct node *n[4], *other;
+    struct cells_finding f;
+    struct links_news news;
+
+    for (int i = 0; i < 4; i++) {
+        n[i] = node(*state, i);
+        places[i] = (struct job_place){.slot = i};
+        (void)snprintf(places[i].node, sizeof(places[i].node), "%s", n[i]->name);
+    }
+    for (int64_t at = 1; at <= 3; at++)
+        for (int i = 0; i < 4; i++)
+            for (int k = 0; k < i; k++) {
+                bool hurt = (at == 2 && (i == 2 || k == 2)) || (at == 3 && i == 3 && k == 0);
+
+                assert_null(links_judge(*state, &j, at, &f, &other));
+                assert_int_equal(f.known, 0); /* not all of them have measured since */
+                links_keep(n[i], n[k], (1 + 0.1 * i + 0.02 * (double)at) * (hurt ? 3e8 : 1e9), at, &news);
+                if (i < 3 || k < 2)
+                    continue;
+                if (at == 1) {
+                    assert_null(links_judge(*state, &j, at, &f, &other));
+                    assert_int_equal(f.class_, CELLS_WELL);
+                    assert_int_equal(f.known, 12);
+                } else if (at == 2) {
+                    assert_ptr_equal(links_judge(*state, &j, at, &f, &other), n[2]);
+                    assert_int_equal(f.class_, CELLS_NODE);
+                    assert_null(other);
+                    assert_true(f.factor > 3 && f.factor < 3.7);
+                } else {
+                    struct node *one = links_judge(*state, &j, at, &f, &other);
+
+                    assert_int_equal(f.class_, CELLS_CELL);
+                    assert_true((one == n[0] && other == n[3]) || (one == n[3] && other == n[0]));
+                }
+            }
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, start, stop)
 
 int main(void)
@@ -145,6 +187,7 @@ int main(void)
         TEST(a_pair_is_forgotten_on_both_sides_once),
         TEST(a_run_measures_when_some_pair_of_its_nodes_was_not_for_an_hour),
         TEST(what_a_rank_tells_is_read_with_care),
+        TEST(what_a_runs_nodes_measure_names_the_node_or_the_pair_that_became_slow),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /* Ranks that are slow: what the server makes of the steps that agents report. */
 #include "tests/unit/server/control/scene.h"
 
+#include "api/protocol/cause.h"
 #include "server/control/view.h"
 
 #define RANKS 4
@@ -153,6 +154,61 @@ static void a_host_that_withholds_its_processor_and_a_slow_link_have_words_of_th
     }
 }
 
+/* One leader's line for each pair of the run's two nodes: the first rank of the one tells of that of the other. */
+static void measure(struct scene *s, uint64_t job, int bytes_per_s)
+{
+    const struct entry *e = scene_entry(s, job);
+    char line[160], id[24];
+    int other = 0;
+
+    while (strcmp(e->job.places[other].node, e->job.places[0].node) == 0)
+        other++;
+    (void)snprintf(line, sizeof(line), "{\"type\":\"links\",\"rank\":0,\"to\":[{\"rank\":%d,\"bytes_per_s\":%d}]}\n",
+                   other, bytes_per_s);
+    (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)job);
+    assert_int_equal(
+        scene_report(s, e->job.places[0].node,
+                     json_pack("[o]", scene_run_of(e, e->job.generation, e->job.places[0].node, "running", 0)),
+                     json_pack("{s:[{s:s, s:i, s:I, s:s}]}", "events", "job", id, "generation", (int)e->job.generation,
+                               "offset", (json_int_t)0, "text", line))
+            .status,
+        200);
+}
+
+static void a_run_leaves_slow_links_for_a_measurement_and_only_that_is_held_against_nodes(void **state)
+{
+    const struct steps clean = {.victim = -1}, link = {.victim = -1, .link = 2000};
+    struct scene *s = *state;
+    uint64_t job = begin(s, 1, 1);
+    struct entry *e = scene_entry(s, job);
+    int64_t now_us = s->clock.wall_us;
+
+    assert_true(e->run.measure_links);
+    measure(s, job, 1000000000);
+    report(s, job, &clean, 0, 80);
+    report(s, job, &link, 80, 20);
+    assert_non_null(slow_text(s, job));
+    assert_int_equal(e->job.intent, JOB_GO_ON); /* it has not lost much yet */
+    assert_int_equal(health_incidents(&cluster_node(&s->core->cluster, "n1")->health, now_us), 0);
+    for (int step = 100; step < 300 && e->job.intent == JOB_GO_ON; step += 20) {
+        fake_clock_pass(&s->clock, 20 * SECOND);
+        report(s, job, &link, step, 20);
+    }
+    assert_int_equal(e->job.intent, JOB_REQUEUE);
+    assert_int_equal(e->job.past.moves, 1);
+    assert_true(e->link_suspect);
+    scene_report_all(s, job, "exited", EXIT_DRAINED);
+    scene_wait(s, 5);
+    scene_report_all(s, job, "running", 0);
+    assert_int_equal(e->job.generation, 2);
+    assert_true(e->run.measure_links); /* although the pair was measured a short while ago */
+    measure(s, job, 300000000);
+    assert_false(e->link_suspect);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(health_incidents(&cluster_node(&s->core->cluster, i ? "n2" : "n1")->health, s->clock.wall_us),
+                         1);
+}
+
 static void steps_that_evaluate_and_what_no_rank_could_tell_say_nothing(void **state)
 {
     const struct steps clean = {.victim = -1}, eval = {.victim = 3, .slower = 90, .flags = 2};
@@ -176,6 +232,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_slow_rank_is_told_in_the_jobs_view_and_explanation_until_it_is_well),
         cmocka_unit_test(a_host_that_withholds_its_processor_and_a_slow_link_have_words_of_their_own),
+        TEST(a_run_leaves_slow_links_for_a_measurement_and_only_that_is_held_against_nodes),
         TEST(steps_that_evaluate_and_what_no_rank_could_tell_say_nothing),
     };
 
