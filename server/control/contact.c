@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "server/cluster/links.h"
 #include "server/control/care.h"
@@ -191,19 +192,31 @@ static void become_unknown(struct core *c, struct node *n, const char *what)
     tell(c, n, "scheduler", "unknown");
 }
 
-/* The node is silent and others of the run say that it is in trouble: what the run has there is over. */
+/* Whether a run that is to start on the node was placed there before anybody knew that the node is gone: the run before
+ * it failed there, and the node has been silent for longer than an agent that is started again. */
+static bool was_placed_too_soon(const struct core *c, const struct entry *e, const struct node *n)
+{
+    return e->job.state == JOB_STARTING && e->job.past.in_a_row > 0 &&
+           e->job.past.node == hash_xxh3(n->name, strlen(n->name)) && silence_us(c, n) >= 2 * NODE_SILENT_US &&
+           part_on(c, e, n) == PART_UNHEARD;
+}
+
+/* The node is silent and others of the run, or the run before it, say that it is in trouble: what the run has there is
+ * over. */
 static void lose_suspects(struct core *c, struct node *n)
 {
     for (size_t k = 0; k < n->n_slots; k++) {
         struct entry *e = n->slots[k].job ? table_find(&c->jobs, n->slots[k].job) : NULL;
         char why[128];
+        bool again = e && e->job.live && was_placed_too_soon(c, e, n);
 
-        if (!e || !e->job.live || (!e->run.gave_up && e->job.state != JOB_RECOVERING))
+        if (!e || !e->job.live || (!e->run.gave_up && e->job.state != JOB_RECOVERING && !again))
             continue;
         if (n->contact == NODE_READY)
-            become_unknown(c, n, "other ranks of a run have lost it");
-        (void)snprintf(why, sizeof(why), "its node is lost: other ranks lost it, and it has been silent for %.1f s",
-                       (double)silence_us(c, n) / 1e6);
+            become_unknown(
+                c, n, again ? "a run has failed there and does not start again" : "other ranks of a run have lost it");
+        (void)snprintf(why, sizeof(why), "its node is lost: %s, and it has been silent for %.1f s",
+                       again ? "the run before failed there" : "other ranks lost it", (double)silence_us(c, n) / 1e6);
         contact_lose_run(c, e, n->name, why, true);
     }
 }

@@ -149,7 +149,8 @@ static void number_rows(struct core *c, struct round *r)
             node->n_rows++;
         }
         count_slots(r, node, node->row);
-        if (health_is_shy(&node->health) && r->own->n_shy < SHY_MAX)
+        if ((health_is_shy(&node->health) || c->now.mono_us - node->seen_us >= NODE_SILENT_US) &&
+            r->own->n_shy < SHY_MAX)
             r->own->shy[r->own->n_shy++] = node;
     }
     r->in.n_nodes = n;
