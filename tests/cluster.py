@@ -10,6 +10,7 @@ that outlive the cluster are found, reported and ended. When a test fails inside
 are printed.
 """
 import contextlib
+import datetime
 import glob
 import json
 import os
@@ -84,6 +85,8 @@ class Cluster:
     server_args, agent_args: added; memory: for agents' --memory. `hold` holds its training jobs at a step; hold_at:
     from the beginning. `described`: answers are held to the API's description (tests/answers.py)."""
 
+    open = []  # that have been entered and not left
+
     def __init__(self, folder, slots=4, devices=None, server_args=(), agent_args=(), env=None, memory=None,
                  hold_at=None):
         self.folder = os.path.abspath(folder)
@@ -117,9 +120,11 @@ class Cluster:
             self.print_logs()
             self.close()
             raise
+        Cluster.open.append(self)
         return self
 
     def __exit__(self, kind, value, trace):
+        Cluster.open.remove(self)
         if kind:
             self.print_logs()
         self.close()
@@ -309,6 +314,20 @@ class Cluster:
             return wait_for(f"{job} in {states}", check, seconds)
         except AssertionError as e:
             raise AssertionError(f"{e}\nlast seen: {json.dumps(found.get('job'), indent=1)}") from None
+
+    def cancel_since(self, began):
+        """Cancel the jobs that were submitted since then, as well as that goes, and wait for their devices."""
+        def submitted(job):
+            return datetime.datetime.fromisoformat(job["submitted_at"].replace("Z", "+00:00")).timestamp()
+
+        def mine():
+            return [job["id"] for job in self.list_jobs()
+                    if job["state"] not in ENDED and submitted(job) >= began - 0.001]
+
+        with contextlib.suppress(Exception):  # the server may be what the test has hurt
+            for job in mine():
+                self.action(job, "cancel")
+            wait_for("what a failed test has left to end", lambda: not mine())
 
     def list(self, path, field, query=""):
         """All pages of a list."""

@@ -58,8 +58,9 @@ def test_the_units_verify(installed):
         assert out.returncode == 0 and not faults, out.stderr
 
 
-@pytest.mark.parametrize("unit, most", [("musterd", 1.6), ("muster-agent", 6.0)])
+@pytest.mark.parametrize("unit, most", [("musterd", 1.6), ("muster-agent", 4.7)])
 def test_the_units_are_hardened(installed, unit, most):
+    """Each as docs/operations.md says."""
     path = os.path.join(installed, f"lib/systemd/system/{unit}.service")
     out = subprocess.run(["systemd-analyze", "security", "--offline=true", path], capture_output=True, text=True)
     level = re.search(r"exposure level for .*: ([0-9.]+)", out.stdout)

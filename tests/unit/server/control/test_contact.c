@@ -68,7 +68,7 @@ static void a_run_where_the_last_one_failed_does_not_wait_long_for_a_silent_node
     speak(s, (const char *[]){"n2"}, 1, 6);
     assert_false(scene_entry(s, job)->job.live);
     assert_int_equal(cluster_node(&s->core->cluster, "n1")->contact, NODE_UNKNOWN);
-    for (int i = 0; i < 100 && scene_entry(s, job)->job.generation < 3; i++) /* as often as it fails, so long it waits */
+    for (int i = 0; i < 100 && scene_entry(s, job)->job.generation < 3; i++) /* a back-off */
         speak(s, (const char *[]){"n2"}, 1, 1);
     assert_int_equal(scene_entry(s, job)->job.generation, 3);
     assert_string_equal(place_of(s, job), "n2");
