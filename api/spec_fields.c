@@ -212,6 +212,9 @@ const struct field spec_fields[] = {
      .help = "branch, tag or commit that `muster submit` looks up as it submits"},
     {"/command/git/commit", FIELD_TEXT, SCOPE_COMMAND, AT(command.git.commit),
      .computed = "what `muster submit` finds for ref", .help = "what is checked out, in full"},
+    {"/command/image", FIELD_TEXT, SCOPE_COMMAND, AT(command.image), .hi = 512, .computed = "none",
+     .help = "docker://NAME, or the absolute path of a file: what its program runs in, by the node's podman or "
+             "apptainer ([programs.md](programs.md))"},
     {"/command/grace_s", FIELD_INT, SCOPE_COMMAND, AT(command.grace_s), .lo = 0, .hi = 3600, .def = "10",
      .help = "seconds from SIGTERM to SIGKILL"},
     {"/command/ranks", FIELD_INT, SCOPE_COMMAND, AT(command.ranks), .lo = 1, .hi = SPEC_RANKS_MAX, .def = "1",

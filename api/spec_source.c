@@ -24,6 +24,17 @@ static bool is_inside(const char *path)
     return true;
 }
 
+/* Nothing in it is more than a name to podman or apptainer. */
+static bool is_image(const char *image)
+{
+    bool named = strncmp(image, "docker://", 9) == 0;
+    const char *name = image + (named ? 9 : 0);
+
+    return (named ? *name && *name != '/' && *name != '-' : *name == '/') &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/-@+~:") == strlen(name) &&
+           (named || !strchr(name, ':'));
+}
+
 void spec_check_source(struct reading *r)
 {
     typeof(r->spec->command) *c = &r->spec->command;
@@ -34,6 +45,11 @@ void spec_check_source(struct reading *r)
     if ((long)c->ranks * r->spec->devices.max > SPEC_DEVICES_MAX)
         faults_add(r->f, "/command/ranks", "%d processes on each of %d devices are more than the %d ranks of a job",
                    c->ranks, r->spec->devices.max, SPEC_DEVICES_MAX);
+    if (c->image && !is_image(c->image))
+        faults_add(r->f, "/command/image", "'%s' is no image: want docker://NAME, or the absolute path of a file",
+                   c->image);
+    if (c->image && c->launcher != LAUNCH_RANKS)
+        faults_add(r->f, "/command/image", "torchrun is of the node, not of an image; leave launcher out");
     if (c->bundle && !bundle_is_name(c->bundle))
         faults_add(r->f, "/command/bundle",
                    "want the name of an upload, 64 hex digits; `muster submit --upload DIR` "

@@ -287,6 +287,8 @@ static void add_prepare(const struct launch *l, struct words *w)
     }
     if (has_source(l) && l->spec->command.workdir)
         words_printf(w, "--workdir=%s", l->spec->command.workdir);
+    if (l->spec->command.image)
+        words_printf(w, "--image=%s", l->spec->command.image);
     if (ranks_each(l) > 1)
         words_printf(w, "--ranks=%d", ranks_each(l));
     words_add(w, "--");
@@ -351,7 +353,7 @@ static void collect_arguments(const struct launch *l, struct words *w)
     }
     words_add(w, "--");
     if (l->spec->kind == JOB_COMMAND) {
-        if (has_source(l) || ranks_each(l) > 1)
+        if (has_source(l) || ranks_each(l) > 1 || l->spec->command.image)
             add_prepare(l, w);
         if (is_launcher(l))
             add_torchrun(l->spec->command.argv[0], w);

@@ -18,6 +18,7 @@
 #include "base/options.h"
 #include "base/try.h"
 #include "worker/agent/checkout.h"
+#include "worker/agent/container.h"
 #include "worker/agent/order.h"
 #include "worker/agent/share.h"
 #include "worker/agent/shim.h"
@@ -26,7 +27,7 @@
 #define PREPARE_S 900 /* for all files of a job */
 
 struct prepare {
-    const char *folder, *job_dir, *bundle, *name, *git, *commit, *workdir;
+    const char *folder, *job_dir, *bundle, *name, *git, *commit, *workdir, *image;
     int rank, ranks;
     char *const *argv;
 };
@@ -42,6 +43,7 @@ static const struct option_row rows[] = {
     {"git", 0, "URL", "repository that the job runs in, with --commit", OPTION_TEXT, AT(git)},
     {"commit", 0, "ID", "that is checked out", OPTION_TEXT, AT(commit)},
     {"workdir", 0, "DIR", "folder of those files", OPTION_TEXT, AT(workdir)},
+    {"image", 0, "IMAGE", "that the program runs in", OPTION_TEXT, AT(image)},
     {"ranks", 0, "N", "processes of the program, each a rank", OPTION_INT, 1, SPEC_RANKS_MAX, "1", AT(ranks)},
     {"help", 'h', NULL, "say this", .kind = OPTION_HELP},
     {0},
@@ -135,6 +137,33 @@ static int enter_work(const struct prepare *p, struct merr *err)
     return 0;
 }
 
+/* Let the program be that of podman or apptainer, which runs the job's in the image. */
+static int enter_image(struct prepare *p, struct merr *err)
+{
+    const char *path = getenv("PATH");
+    enum container_runtime runtime;
+    char cwd[PATH_MAX];
+    struct container c = {.image = p->image,
+                          .cwd = cwd,
+                          .folders = {p->job_dir, p->folder, getenv("MUSTER_LIB")},
+                          .gpus = getenv("CUDA_VISIBLE_DEVICES"),
+                          .root = geteuid() == 0,
+                          .env = environ,
+                          .argv = p->argv};
+
+    TRY(container_find(path ? path : "", p->image, &runtime, err));
+    if (!getcwd(cwd, sizeof(cwd)))
+        return merr_errno(err, -errno, "cannot tell where the program is to run");
+    if (strncmp(cwd, p->job_dir, strlen(p->job_dir)) != 0)
+        c.folders[CONTAINER_FOLDERS_MAX - 1] = cwd;
+    for (size_t i = 0; i < CONTAINER_FOLDERS_MAX; i++)
+        if (c.folders[i] && strpbrk(c.folders[i], ":,"))
+            return merr_set(err, -EINVAL, "a container cannot be given the folder '%.200s', whose name has ':' or ','",
+                            c.folders[i]);
+    p->argv = container_words(runtime, &c);
+    return p->argv ? 0 : merr_set(err, -ENOMEM, "the command line of the container is too long");
+}
+
 int prepare_main(int argc, char **argv)
 {
     struct prepare p = {.rank = -1};
@@ -159,6 +188,8 @@ int prepare_main(int argc, char **argv)
         if (r > 0)
             return status;
     }
+    if (p.image && enter_image(&p, &err) < 0)
+        return fail(&p, "node", err.text);
     (void)execvp(p.argv[0], p.argv);
     r = errno;
     (void)fprintf(stderr, "muster: cannot run '%s': %s%s\n", p.argv[0], strerror(r), order_hidden(p.argv[0]));

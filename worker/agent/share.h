@@ -11,8 +11,7 @@
 
 /* Become n ranks, with the numbers from RANK and LOCAL_RANK of the environment on: 0 is returned in each. In their
  * parent, once all have ended, 1 with the status to end with: that of the first that failed, else 0. A signal that
- * ended
- * the first ends the parent. -errno: not all could be started, and none is left. */
+ * ended the first ends the parent. -errno: not all could be started, and none is left. */
 int share_device(int n, int *ret_status, struct merr *err);
 
 #endif

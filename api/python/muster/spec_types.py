@@ -124,6 +124,7 @@ class SpecCommand2(TypedDict, total=False):
     workdir: str
     bundle: str
     git: SpecCommand2Git
+    image: str
     grace_s: int
     ranks: int
     launcher: Literal['none', 'torchrun']
