@@ -29,8 +29,10 @@
 #include "server/control/routes.h"
 #include "server/control/storing.h"
 #include "server/control/sealing.h"
+#include "server/control/sessions.h"
 #include "server/control/standby.h"
 #include "server/control/turn.h"
+#include "server/http/relay.h"
 #include "server/store/bundle_store.h"
 #include "server/store/redis.h"
 #include "server/store/spool_disk.h"
@@ -56,7 +58,8 @@ struct settings {
     int keep_uploads_s;
     const char *advertise, *node_ca, *spare;
     int node_certificate_s;
-    bool insecure, accept_loss, standby;
+    int exec_idle_s;
+    bool insecure, accept_loss, standby, no_exec;
 };
 
 struct server { /* all that runs */
@@ -75,6 +78,7 @@ struct server { /* all that runs */
     struct auth *auth;
     struct sealing_key secret_key;
     struct node_ca *node_ca;
+    struct relay *relay;
     struct core *core;
     struct http *http;
     struct routes_arg arg;
@@ -154,6 +158,10 @@ static const struct option_row rows[] = {
      .def = "64m", AT(audit_bytes)},
     {"audit-file", 0, "FILE", "append the audit log to it, a JSON object a line; opened anew on SIGHUP", OPTION_TEXT,
      AT(audit_file)},
+    {"no-exec", 0, NULL, "let nobody run programs beside the ranks of a job, or reach its ports", OPTION_FLAG,
+     AT(no_exec)},
+    {"exec-idle", 0, "S", "seconds after which such a session ends when nothing passes", SECONDS(1, YEAR, "3600"),
+     AT(exec_idle_s)},
     {"user-jobs", 0, "N", "jobs that one user may have in the queue or running; admins: any number", OPTION_INT, 1,
      TABLE_JOBS_MAX, "10000", AT(user_jobs)},
     {"user-bytes", 0, "BYTES", "of the specs of those", OPTION_BYTES, .def = "64m", AT(user_bytes)},
@@ -368,6 +376,12 @@ static int64_t half_of_disk(const char *folder)
     return statvfs(folder, &v) < 0 ? 0 : (int64_t)(v.f_blocks / 2 * v.f_frsize);
 }
 
+/* A session has ended: there were none before there was a core. */
+static void session_over(void *arg, const struct relay_session *session)
+{
+    sessions_ended(((struct server *)arg)->core, session);
+}
+
 static int start_core(const struct settings *o, struct server *s, struct merr *err)
 {
     char folder[4200];
@@ -429,6 +443,11 @@ static int start_core(const struct settings *o, struct server *s, struct merr *e
     cfg.marked = s->marked;
     cfg.secret_key = &s->secret_key;
     cfg.run_key = s->auth ? auth_run_key(s->auth) : NULL;
+    if (r == 0 && !o->no_exec)
+        r = relay_start(
+            &(struct relay_cfg){.idle_us = (int64_t)o->exec_idle_s * 1000000, .ended = session_over, .arg = s},
+            &s->relay, err);
+    cfg.relay = s->relay;
     s->stats = stats_new();
     if (r == 0 && !s->stats)
         r = merr_set(err, -ENOMEM, "out of memory");
@@ -520,9 +539,11 @@ static void stop(struct server *s)
         (void)unlink(path);
     }
     standby_stop(s->standby);
+    relay_stop(s->relay);
     turn_stop(s->core);
     if (s->http)
         http_stop(s->http);
+    relay_free(s->relay);
     turn_free(s->core);
     audit_file_close(s->audit_file);
     store_close(s->store);

@@ -32,6 +32,7 @@ int follow_stream(struct cli *c, const char *path, client_event_fn *fn, void *ar
 void follow_print_event(const json_t *event, bool brief);
 int logs_run(struct cli *c);
 int logs_submitted(struct cli *c, const char *job); /* its output until its end, then its outcome */
+int exec_run(struct cli *c);
 int nodes_list(struct cli *c);
 int nodes_act(struct cli *c);
 int nodes_test(struct cli *c);

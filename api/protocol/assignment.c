@@ -249,6 +249,35 @@ const struct wire_message assignment_message = {
     WIRE_MESSAGE(assignment, fields),
 };
 
+static const struct wire_field session_fields[] = {
+    {.name = "session",
+     .kind = WIRE_TEXT,
+     .flags = WIRE_NEEDED,
+     WIRE_AT(assignment_session, session),
+     .what = "to be joined by `GET /v1/agents/{node}/exec/{session}`"},
+    {.name = "job", .kind = WIRE_TEXT, .flags = WIRE_NEEDED, WIRE_AT(assignment_session, job), .what = "of the run"},
+    {.name = "generation",
+     .kind = WIRE_LONG,
+     .flags = WIRE_NEEDED,
+     WIRE_AT(assignment_session, generation),
+     .min = 1,
+     .max = INT64_MAX,
+     .what = "of the run"},
+    {.name = "rank",
+     .kind = WIRE_INT,
+     .flags = WIRE_NEEDED,
+     WIRE_AT(assignment_session, rank),
+     .min = 0,
+     .max = PLAN_RANKS_MAX,
+     .what = "beside which it is"},
+};
+
+const struct wire_message assignment_session_message = {
+    .name = "session",
+    .what = "A program that is to run beside a rank of this node, or a connection to it: an entry of `sessions`.",
+    WIRE_MESSAGE(assignment_session, session_fields),
+};
+
 static const struct wire_field set_fields[] = {
     {.name = "version",
      .kind = WIRE_LONG,
@@ -264,6 +293,13 @@ static const struct wire_field set_fields[] = {
      .of = &assignment_message,
      .type = JSON_ARRAY,
      .what = "every run that the node is to have"},
+    {.name = "sessions",
+     .kind = WIRE_JSON,
+     .flags = WIRE_OMIT,
+     WIRE_AT(assignment_set, sessions),
+     .of = &assignment_session_message,
+     .type = JSON_ARRAY,
+     .what = "those that the agent has not joined yet"},
 };
 
 const struct wire_message assignment_set_message = {
@@ -342,6 +378,16 @@ void assignment_clear(struct assignment *a)
 int assignment_set_read(const json_t *doc, struct assignment_set *ret, struct merr *err)
 {
     return wire_read(&assignment_set_message, doc, ret, err);
+}
+
+int assignment_session_read(const json_t *doc, struct assignment_session *ret, struct merr *err)
+{
+    return wire_read(&assignment_session_message, doc, ret, err);
+}
+
+json_t *assignment_session_write(const struct assignment_session *s)
+{
+    return wire_write(&assignment_session_message, s);
 }
 
 void assignment_set_clear(struct assignment_set *s)

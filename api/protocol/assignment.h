@@ -78,12 +78,20 @@ struct assignment {
 
 struct assignment_set { /* all that a node is to have */
     int64_t version;
-    json_t *list; /* of assignments, to be read one by one: one that cannot be does not keep the others */
+    json_t *list;     /* of assignments, to be read one by one: one that cannot be does not keep the others */
+    json_t *sessions; /* likewise of sessions; NULL: there are none */
+};
+
+struct assignment_session { /* one beside a rank of this node, that the agent is to join (frame.h) */
+    char session[PROTOCOL_JOB_MAX];
+    char job[PROTOCOL_JOB_MAX];
+    int64_t generation;
+    int rank;
 };
 
 extern const char *const assignment_order_names[ASSIGNMENT_ORDERS];
 extern const struct wire_message assignment_message, assignment_rank_message, assignment_layout_message;
-extern const struct wire_message assignment_set_message;
+extern const struct wire_message assignment_set_message, assignment_session_message;
 
 /* Read doc, borrowed. Returns 0, -EINVAL with every fault, -EPROTO of a version that is not known, -ENOMEM; *ret is
  * unchanged then. Ranks are listed once each and are within the world; source nodes come after them and have no ranks.
@@ -94,5 +102,8 @@ void assignment_clear(struct assignment *a);
 
 int assignment_set_read(const json_t *doc, struct assignment_set *ret, struct merr *err);
 void assignment_set_clear(struct assignment_set *s);
+
+int assignment_session_read(const json_t *doc, struct assignment_session *ret, struct merr *err);
+json_t *assignment_session_write(const struct assignment_session *s);
 
 #endif

@@ -156,6 +156,13 @@ void audit_call(struct core *c, struct call *call)
         keep(c, http_identity(r)->user, &c->audit->begin, end);
 }
 
+void audit_note(struct core *c, const char *user, const json_t *note)
+{
+    buf_reset(&c->audit->begin);
+    audit_entry_begin_of(&c->audit->begin, user, json_string_value(json_object_get(note, "what")));
+    keep(c, user, &c->audit->begin, (struct audit_entry_end){.after = note});
+}
+
 /* On the core's thread. */
 static void take_refusal(void *core, struct call *call)
 {

@@ -9,6 +9,8 @@
 #ifndef MUSTER_SERVER_AUDIT_H
 #define MUSTER_SERVER_AUDIT_H
 
+#include <jansson.h>
+
 #include "base/buf.h"
 #include "base/merr.h"
 
@@ -23,6 +25,9 @@ int audit_load(struct core *c, struct merr *err); /* 0; -EIO with words */
 
 /* A call was run: if it changed something, or was refused for want of a right, that is noted. */
 void audit_call(struct core *c, struct call *call);
+
+/* What happened without a call: to what user had begun. note (borrowed) names it as "what", and tells the rest. */
+void audit_note(struct core *c, const char *user, const json_t *note);
 
 /* HTTP's own refusal of a request, told on any thread; its call for the core, to be run there. New; NULL: no memory. */
 struct call *audit_refusal(const struct http_req *r, int status, const char *code);

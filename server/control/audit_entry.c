@@ -66,6 +66,22 @@ void audit_entry_begin(struct buf *b, const struct http_req *r, int status, cons
     add_text(b, "code", code);
 }
 
+void audit_entry_begin_of(struct buf *b, const char *user, const char *what)
+{
+    char actor[80];
+
+    (void)snprintf(actor, sizeof(actor), "user:%s", user);
+    (void)buf_addstr(b, "{\"type\":\"audit\"");
+    add_text(b, "actor", actor);
+    add_text(b, "token", NULL);
+    add_text(b, "address", "");
+    add_text(b, "request_id", "");
+    add_text(b, "method", "END");
+    add_text(b, "path", what);
+    (void)buf_addstr(b, ",\"status\":200");
+    add_text(b, "code", NULL);
+}
+
 static int add_bytes(const char *bytes, size_t n, void *b)
 {
     return buf_add(b, bytes, n);

@@ -16,6 +16,9 @@ struct http_req;
 /* Append who asked for what, from where, and the answer. code: of a refusal, or NULL. */
 void audit_entry_begin(struct buf *b, const struct http_req *r, int status, const char *code);
 
+/* The same of what came without a request: whose it was, and what. */
+void audit_entry_begin_of(struct buf *b, const char *user, const char *what);
+
 struct audit_entry_end {
     const json_t *before, *after; /* NULL: null */
     uint64_t left_out;            /* refusals that were only counted before this one; 0: not said */

@@ -289,6 +289,21 @@ static bool find(struct core *c, struct call *call, struct found *f)
     return false;
 }
 
+struct entry *jobs_live(struct core *c, struct call *call)
+{
+    struct found f;
+    struct entry *e;
+
+    if (!find(c, call, &f))
+        return NULL;
+    e = f.entry && f.job->live ? f.entry : NULL;
+    if (!e)
+        call_problem(call, 409, "wrong-state", "job '%s' is %s: no rank of it runs", http_param(call->req, 0),
+                     job_state_name(f.job->state));
+    found_clear(&f);
+    return e;
+}
+
 /* It has changed; what it was before find() has noted. */
 static void note_after(struct call *call, const struct job *j)
 {
@@ -424,16 +439,10 @@ void jobs_incidents(struct core *c, struct call *call)
 
 void jobs_diagnosis(struct core *c, struct call *call)
 {
-    struct found f;
+    struct entry *e = jobs_live(c, call);
 
-    if (!find(c, call, &f))
-        return;
-    if (f.entry && f.job->live)
-        looks_begin(c, call, f.entry);
-    else
-        call_problem(call, 409, "wrong-state", "job '%s' is %s: no rank of it runs", http_param(call->req, 0),
-                     job_state_name(f.job->state));
-    found_clear(&f);
+    if (e)
+        looks_begin(c, call, e);
 }
 
 /* --- changing ---------------------------------------------------------------------------------------- */

@@ -25,6 +25,9 @@ void jobs_diagnosis(struct core *c, struct call *call);
 void jobs_logs(struct core *c, struct call *call);    /* GET …/logs */
 void jobs_metrics(struct core *c, struct call *call); /* GET …/metrics */
 
+/* The entry of the call's job, which the caller may see and which has a run. NULL: the call is answered. */
+struct entry *jobs_live(struct core *c, struct call *call);
+
 /* --- for batches (batch.h) --- */
 
 struct wanted_key {                     /* Idempotency-Key of a submit */

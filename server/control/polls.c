@@ -15,6 +15,7 @@
 #include "server/control/givers.h"
 #include "server/control/rendezvous.h"
 #include "server/control/secrets.h"
+#include "server/control/sessions.h"
 #include "server/control/state.h"
 #include "server/control/waiters.h"
 #include "server/http/call.h"
@@ -182,6 +183,8 @@ static void answer_assignments(struct core *c, struct call *call, const struct n
 {
     BUF_CLEAR_AUTO struct buf set;
     struct addition add = {.written = w, .set = &set};
+    json_t *sessions;
+    char *text;
     uint64_t seen[SLOTS_MAX];
     size_t n_seen = 0;
 
@@ -199,7 +202,14 @@ static void answer_assignments(struct core *c, struct call *call, const struct n
         add_assignment(&add, e, n->name);
     }
     givers_each(c, n, add_assignment, &add);
-    (void)buf_addstr(&set, "]}");
+    (void)buf_addstr(&set, "]");
+    sessions = sessions_waiting(c, n);
+    text = json_array_size(sessions) > 0 ? json_dumps(sessions, JSON_COMPACT) : NULL;
+    if (text)
+        (void)buf_printf(&set, ",\"sessions\":%s", text);
+    free(text);
+    json_decref(sessions);
+    (void)buf_addstr(&set, "}");
     call->page = buf_detach(&set);
     call->page_is_json = true;
     if (call->page)

@@ -38,4 +38,5 @@ const struct query_parameter queries_keys[] = {QUERY_NUMBER("since", 0, INT64_MA
                                                END};
 const struct query_parameter queries_put_bundle[] = {QUERY_NUMBER("size", 1, INT64_MAX),
                                                      QUERY_NUMBER("offset", 0, INT64_MAX), END};
+const struct query_parameter queries_exec[] = {QUERY_TEXT("ticket"), END};
 const struct query_parameter queries_put_key[] = {QUERY_TEXT("incarnation"), END};

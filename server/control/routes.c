@@ -32,11 +32,13 @@
 #include "server/control/salvage.h"
 #include "server/control/scrapes.h"
 #include "server/control/secrets.h"
+#include "server/control/sessions.h"
 #include "server/control/state.h"
 #include "server/control/timeline.h"
 #include "server/control/tokens.h"
 #include "server/control/turn.h"
 #include "server/http/call.h"
+#include "server/http/relay.h"
 #include "server/http/web.h"
 
 #define LONG_POLL_S 75
@@ -135,6 +137,7 @@ RUN(agents_register)
 RUN(enroll_join)
 RUN(enroll_renew)
 RUN(secrets_put)
+RUN(sessions_exec)
 RUN(polls_assignments)
 RUN(polls_keys)
 RUN(reports_take)
@@ -238,6 +241,30 @@ static void on_secrets_put(void *arg, struct http_req *req)
 static void on_tokens_create(void *arg, struct http_req *req)
 {
     post_object(arg, req, run_tokens_create);
+}
+
+static void on_sessions_exec(void *arg, struct http_req *req)
+{
+    post_object(arg, req, run_sessions_exec);
+}
+
+/* To the relay at once: the core has said already who may. */
+static struct relay *relay_of(void *arg, struct http_req *req)
+{
+    struct relay *y = ((struct routes_arg *)arg)->core->cfg.relay;
+
+    if (!y)
+        http_problem(req, 404, "unknown-session", "this server lets nobody into jobs (musterd --no-exec)");
+    return y;
+}
+
+static void on_relay_client(void *arg, struct http_req *req)
+{
+    const char *ticket = http_query(req, "ticket");
+    struct relay *y = relay_of(arg, req);
+
+    if (y)
+        relay_join_client(y, req, http_param(req, 0), ticket ? ticket : "");
 }
 
 /* --- agents ------------------------------------------------------------------------------------------ */
@@ -421,6 +448,14 @@ static void on_looks_take(void *arg, struct http_req *req)
         post_object(arg, req, run_looks_take);
 }
 
+static void on_relay_agent(void *arg, struct http_req *req)
+{
+    struct relay *y = admit(arg, req, http_param(req, 0)) ? relay_of(arg, req) : NULL;
+
+    if (y)
+        relay_join_agent(y, req, http_param(req, 1), http_param(req, 0));
+}
+
 static void on_polls_put_key(void *arg, struct http_req *req)
 {
     struct call *call;
@@ -509,6 +544,8 @@ const struct http_route routes_table[] = {
     {"GET", "/v1/jobs/{id}/incidents", ROLE_VIEWER, on_jobs_incidents, 0, NULL},
     {"GET", "/v1/jobs/{id}/incidents/{n}", ROLE_VIEWER, on_jobs_incidents, 0, NULL},
     {"GET", "/v1/jobs/{id}/explain", ROLE_VIEWER, on_jobs_explain, 0, NULL},
+    {"POST", "/v1/jobs/{id}/exec", ROLE_USER, on_sessions_exec, 0, NULL},
+    {"GET", "/v1/exec/{session}", ROLE_NONE, on_relay_client, 0, queries_exec},
     {"GET", "/v1/events", ROLE_VIEWER, on_timeline_of_all, 0, queries_events},
     {"GET", "/v1/nodes", ROLE_VIEWER, on_nodes_list, 0, queries_nodes},
     {"GET", "/v1/nodes/{id}", ROLE_VIEWER, on_nodes_get, 0, NULL},
@@ -546,6 +583,7 @@ const struct http_route routes_table[] = {
     {"POST", "/v1/agents/{node}/evidence", ROLE_AGENT, on_looks_take, 0, NULL},
     {"PUT", "/v1/agents/{node}/rendezvous/{job}/{generation}/{key}", ROLE_AGENT, on_polls_put_key, 0, queries_put_key},
     {"GET", "/v1/agents/{node}/rendezvous/{job}/{generation}", ROLE_AGENT, on_polls_keys, LONG_POLL_S, queries_keys},
+    {"GET", "/v1/agents/{node}/exec/{session}", ROLE_AGENT, on_relay_agent, 0, NULL},
     {"GET", "/healthz", ROLE_NONE, on_healthz, HTTP_PROBE, NULL},
     {"GET", "/readyz", ROLE_NONE, on_readyz, HTTP_PROBE, NULL},
     {"GET", "/metrics", ROLE_NONE, on_metrics, 0, NULL},

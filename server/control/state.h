@@ -42,6 +42,7 @@ struct looks;
 struct places;
 struct quarantine;
 struct readers;
+struct relay;
 struct scrapes;
 struct storing;
 struct usage;
@@ -72,6 +73,7 @@ struct core_cfg {
     struct bundle_store *bundles; /* borrowed: what users upload; NULL: nothing is taken */
     struct auth *auth;            /* borrowed */
     const struct sealing_key *secret_key;      /* borrowed; NULL: there are no secrets */
+    struct relay *relay;                       /* borrowed; NULL: nobody has sessions in jobs */
     const struct node_ca *node_ca;             /* borrowed; NULL: agents show no certificates */
     const char *run_key;                       /* borrowed: for proofs of runs (agent_rights.h) */
     struct watermark *watermark;               /* borrowed; NULL: none is kept */

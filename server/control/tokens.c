@@ -9,6 +9,7 @@
 #include "server/control/events.h"
 #include "server/control/state.h"
 #include "server/http/call.h"
+#include "server/http/relay.h"
 
 #define EXPIRY_MAX_US (INT64_C(3653) * 86400 * 1000000)
 
@@ -132,6 +133,8 @@ void tokens_revoke(struct core *c, struct call *call)
         return;
     }
     events_drop_token(c, id);
+    if (c->cfg.relay)
+        relay_end_token(c->cfg.relay, id);
     note(c, call, "revoked", view);
     call_answer_new(call, 200, view);
 }

@@ -418,7 +418,7 @@ static bool answered(struct http_req *r)
     bool is;
 
     pthread_mutex_lock(&r->lock);
-    is = r->state == HTTP_ANSWERED || r->state == HTTP_STREAMING;
+    is = r->state == HTTP_ANSWERED || r->state == HTTP_STREAMING || r->state == HTTP_UPGRADED;
     pthread_mutex_unlock(&r->lock);
     return is;
 }
@@ -466,6 +466,8 @@ static struct MHD_Response *response_of(struct http_req *r)
         r->status = 200;
         r->content_type = "text/event-stream; charset=utf-8";
         response = http_stream_response(r);
+    } else if (r->state == HTTP_UPGRADED) {
+        response = http_upgrade_response(r);
     } else if (r->page) {
         response = http_page_response(r);
     } else {
@@ -752,7 +754,8 @@ static int read_tls(struct http *h, struct merr *err)
 
 static int start_daemon(struct http *h, int listener, struct merr *err)
 {
-    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | (h->tls ? MHD_USE_TLS : 0);
+    unsigned flags =
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_ALLOW_UPGRADE | (h->tls ? MHD_USE_TLS : 0);
     int max = h->cfg.max_connections;
     struct MHD_OptionItem tls[HTTP_TLS_OPTIONS];
 

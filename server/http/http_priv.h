@@ -22,6 +22,7 @@
 #include "server/http/http_parse.h"
 #include "server/http/http_stream.h"
 #include "server/http/http_tls.h"
+#include "server/http/http_upgrade.h"
 
 #define HTTP_HEADERS_MAX 48     /* kept of a request */
 #define HTTP_OUT_HEADERS_MAX 12 /* set by a handler */
@@ -61,7 +62,7 @@ struct http {
     pthread_t sweeper;
 };
 
-enum http_state { HTTP_READING, HTTP_HELD, HTTP_ANSWERED, HTTP_STREAMING };
+enum http_state { HTTP_READING, HTTP_HELD, HTTP_ANSWERED, HTTP_STREAMING, HTTP_UPGRADED };
 
 struct http_stream { /* part of its request, guarded by its lock */
     struct buf queue;
@@ -83,6 +84,8 @@ struct http_req {
     struct MHD_Connection *conn;
     int64_t deadline_us;
     struct http_stream stream;
+    http_upgraded_fn *upgraded; /* of HTTP_UPGRADED */
+    void *upgraded_arg;
 
     /* the answer: written by whoever moved state to HTTP_ANSWERED, read by the HTTP thread after that */
     int status;
@@ -133,6 +136,9 @@ void http_fill_problem(struct http_req *r, int status, const char *code, const c
 /* Streams, for the sweeper: heartbeat and gone clients. r->lock is held. */
 void http_stream_sweep(struct http_req *r, int64_t now_us);
 struct MHD_Response *http_stream_response(struct http_req *r);
+
+/* For one whose socket goes to another module. */
+struct MHD_Response *http_upgrade_response(struct http_req *r);
 
 /* For the page of r's answer. */
 struct MHD_Response *http_page_response(struct http_req *r);

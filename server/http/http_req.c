@@ -273,6 +273,7 @@ static const char *title_of(int status)
         {413, "Body too large"},
         {415, "Unsupported media type"},
         {422, "Cannot be processed"},
+        {426, "Upgrade needed"},
         {428, "Precondition needed"},
         {429, "Too many requests"},
         {431, "Headers too large"},

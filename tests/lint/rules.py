@@ -70,7 +70,8 @@ LAYERS = {"worker/engine/comm": [
     ["care", "enroll", "givers", "places", "wall"], ["link_care"], ["learn", "runs", "view"],
     ["after", "arrays", "contact", "deltas", "dispatch", "hangs", "lags", "limits", "load", "log_quota", "looks",
      "saves"],
-    ["bulk", "jobs", "listing", "nodes", "polls", "projects", "reports", "salvage", "tokens"], ["agents", "batch"],
+    ["bulk", "jobs", "listing", "nodes", "polls", "projects", "reports", "salvage", "sessions",
+     "tokens"], ["agents", "batch"],
     ["turn"],
     ["routes"],
 ], "worker/engine/train": [
@@ -259,7 +260,7 @@ def check_c(path, text, complain):
     check_module(path, text, code, complain)
     for number, line in enumerate(text.split("\n"), 1):
         include = re.match(r'#include "([^"]+)"', line)
-        if folder and line.startswith("#include <curl/") and path != "api/client/calls.c":
+        if folder and line.startswith("#include <curl/") and path not in ("api/client/calls.c", "api/client/duplex.c"):
             complain(path, number, "HTTP calls are made by api/client/calls.h")
         if include:
             check_private(path, number, include.group(1), complain)

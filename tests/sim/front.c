@@ -10,6 +10,7 @@
 #include "server/http/http_page.h"
 #include "server/http/http_parse.h"
 #include "server/http/http_stream.h"
+#include "server/http/http_upgrade.h"
 
 struct http_req {
     const struct http_route *route;
@@ -242,4 +243,17 @@ void http_stream_end(struct http_stream *s)
 {
     (void)s;
     abort();
+}
+
+bool http_upgrade(struct http_req *r, const char *protocol, http_upgraded_fn *fn, void *arg)
+{
+    (void)fn;
+    (void)arg;
+    http_problem(r, 426, "upgrade-needed", "nobody speaks '%s' in a simulation", protocol);
+    return false;
+}
+
+void http_upgrade_close(struct http_socket *s)
+{
+    (void)s;
 }

@@ -247,6 +247,15 @@ static void check_slot(struct machines *m, int on, const struct sim_rank *mine)
                              m->box[on].name, r->slot, mine->run->job, mine->run->generation, f->job, f->generation);
 }
 
+int machine_rank_place(const struct machine_rank *r, const struct machine_launch *l, struct machine_place *ret,
+                       struct merr *err)
+{
+    (void)r;
+    (void)l;
+    (void)ret;
+    return merr_set(err, -ENOTSUP, "nobody has sessions in a simulation");
+}
+
 int machine_rank_start(struct machine_rank *r, const struct machine_launch *l, struct merr *err)
 {
     struct machines *m = r->machine->m;

@@ -198,6 +198,7 @@ static void take_set(struct agent *a, const struct assignment_set *set)
     if (take_wanted(a, set->list) < 0)
         return; /* of the same version as before: asked for again */
     a->version = set->version;
+    sessions_take(a->sessions, set->sessions);
     /* What the set does not speak of any more cannot be started by an older one. */
     for (size_t i = a->n_forgotten; i-- > 0;)
         if (!is_wanted(a, a->forgotten[i].job, (uint64_t)a->forgotten[i].generation))
@@ -567,6 +568,7 @@ int64_t agent_tick(struct agent *a, int64_t now_us)
         reconcile(a);
     next_us = sooner(next_us, sooner(mirror_tick(a->mirror, now_us), make_calls(a, now_us)));
     next_us = sooner(next_us, node_cert_tick(a->cert, now_us));
+    sessions_tick(a->sessions, a->ranks, now_us);
     return sooner(next_us, ranks_deadline(a->ranks));
 }
 

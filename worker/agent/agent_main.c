@@ -239,7 +239,13 @@ static int set_up(struct agent *a, const struct settings *o, const char *state, 
     TRY(mirror_new(a->calls, a->ranks, a->node, a->incarnation, &a->mirror, err));
     TRY(look_after(a, o, state, self, cfg.memory ? o->memory : NULL, err));
     a->ship = ship_new(a->machine);
-    if (!a->ship)
+    a->sessions = sessions_new(&(struct sessions_cfg){.self = self,
+                                                      .server = o->server,
+                                                      .token_file = a->token_file,
+                                                      .ca_file = o->ca_file,
+                                                      .node = a->node,
+                                                      .state = o->state});
+    if (!a->ship || !a->sessions)
         return merr_set(err, -ENOMEM, "no memory");
     if (ranks_adopt(a->ranks, &why) < 0)
         log_error("a run that an earlier agent left is not adopted: %s", why.text);
@@ -255,6 +261,7 @@ static void tear_down(struct agent *a)
     node_cert_free(a->cert);
     mirror_free(a->mirror);
     ship_free(a->ship);
+    sessions_free(a->sessions);
     ranks_free(a->ranks);
     witness_free(a->witness);
     machine_free(a->machine);

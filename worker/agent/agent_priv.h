@@ -15,6 +15,7 @@
 #include "worker/agent/node_cert.h"
 #include "worker/agent/proc.h"
 #include "worker/agent/ranks.h"
+#include "worker/agent/sessions.h"
 #include "worker/agent/ship.h"
 #include "worker/agent/witness.h"
 
@@ -51,6 +52,7 @@ struct agent {
     struct mirror *mirror;
     struct checkup *checkup; /* NULL: nothing looks after the node */
     struct witness *witness;
+    struct sessions *sessions; /* NULL: nobody has any here */
     int signal_fd;
 
     bool registered, out_of_reach;

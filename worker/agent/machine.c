@@ -337,47 +337,6 @@ int machine_run_remove(struct machine *h, const char *folder, struct merr *err)
     return waste_take(h->waste, folder, err);
 }
 
-ssize_t machine_run_read(const struct machine *h, const char *folder, const char *name, int rank, off_t offset,
-                         char *text, size_t n, off_t *ret_size)
-{
-    IO_CLOSE_AUTO int fd = -1;
-    char path[PATH_MAX + 64];
-    struct stat st;
-    ssize_t got;
-
-    (void)h;
-    if (rank >= 0)
-        shim_path(path, sizeof(path), folder, rank, name);
-    else
-        (void)snprintf(path, sizeof(path), "%s/%s", folder, name);
-    fd = io_open_plain(path, O_RDONLY);
-    if (fd < 0)
-        return fd;
-    if (fstat(fd, &st) < 0)
-        return -errno;
-    *ret_size = st.st_size;
-    got = pread(fd, text, n, offset);
-    return got < 0 ? -errno : got;
-}
-
-void machine_run_tell(struct machine *h, const char *folder, const struct program_telling *t)
-{
-    (void)h;
-    (void)program_publish_order(folder, t, NULL);
-}
-
-void machine_log_drop(const struct machine *h, const char *folder, int rank, off_t before)
-{
-    IO_CLOSE_AUTO int fd = -1;
-    char path[PATH_MAX + 64];
-    struct stat st;
-
-    (void)h;
-    fd = io_open_plain(shim_path(path, sizeof(path), folder, rank, "log"), O_WRONLY);
-    if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid() && st.st_nlink == 1)
-        (void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, before);
-}
-
 /* --- ranks ------------------------------------------------------------------------------------------- */
 
 struct machine_rank *machine_rank_new(struct machine *h, const char *folder, int rank)
@@ -477,22 +436,42 @@ static int have_guard(const struct machine_rank *r, const struct machine_launch 
     return guard_open(a->helper, ret_wire, err);
 }
 
+static double share_of(const struct machine *h, const struct machine_launch *l)
+{
+    return h->shares && l->slot >= 0 ? h->shares[l->slot] * (l->launched ? l->local_world : 1) : 0;
+}
+
+int machine_rank_place(const struct machine_rank *r, const struct machine_launch *l, struct machine_place *ret,
+                       struct merr *err)
+{
+    const struct machine *h = r->h;
+    char name[256];
+
+    *ret->cgroup = *ret->quota = '\0';
+    ret->wire = -1;
+    ret->shim = r->shim;
+    name_group(h, l, r->rank, name);
+    if (h->cgroup[0])
+        (void)cgroup_list(h->cgroup, name, ret->cgroup);
+    if (share_of(h, l) > 0 && !h->account.helper)
+        (void)cgroup_list(h->quota, name, ret->quota);
+    return h->account.helper ? have_guard(r, l, &ret->guard, ret->folders, &ret->wire, err) : 0;
+}
+
 int machine_rank_start(struct machine_rank *r, const struct machine_launch *l, struct merr *err)
 {
     const struct machine *h = r->h;
     bool has_slot = l->slot >= 0;
-    double share = h->shares && has_slot ? h->shares[l->slot] * (l->launched ? l->local_world : 1) : 0;
-    char visible[LAUNCH_VISIBLE_MAX], name[256], cgroup[CGROUP_LIST_MAX], quota[PATH_MAX], folders[3][PATH_MAX];
+    char visible[LAUNCH_VISIBLE_MAX];
+    struct machine_place place;
     char bundle[PATH_MAX];
-    IO_CLOSE_AUTO int wire = -1;
-    struct guard_rank guard;
     struct launch all = {
         .self = h->self,
         .train = h->train,
         .cwd = h->cwd ? h->cwd : l->job_dir,
         .folder = r->folder,
         .limits = find_limits(h, l),
-        .share = share,
+        .share = share_of(h, l),
         .job = l->job,
         .job_dir = l->job_dir,
         .owner = l->owner,
@@ -520,19 +499,15 @@ int machine_rank_start(struct machine_rank *r, const struct machine_launch *l, s
     pid_t shim_pid;
     int code;
 
-    name_group(h, l, r->rank, name);
-    if (h->cgroup[0] && *cgroup_list(h->cgroup, name, cgroup))
-        all.cgroup = cgroup;
-    if (share > 0 && !h->account.helper && *cgroup_list(h->quota, name, quota))
-        all.quota = quota;
-    if (h->account.helper) {
-        TRY(have_guard(r, l, &guard, folders, &wire, err));
-        all.guard = &guard;
-        all.wire = wire;
-    }
     if (launch_bundle(l->job_dir, l->owner, l->spec, bundle) == 0)
         TRY(account_share_upload(&h->account, bundle, l->user, err));
+    TRY(machine_rank_place(r, l, &place, err));
+    all.cgroup = *place.cgroup ? place.cgroup : NULL;
+    all.quota = *place.quota ? place.quota : NULL;
+    all.guard = h->account.helper ? &place.guard : NULL;
+    all.wire = place.wire;
     code = launch_rank(&all, &shim_pid, &r->ready_fd, err);
+    io_close(&place.wire);
     if (code < 0)
         return code;
     r->shim.pid = shim_pid;

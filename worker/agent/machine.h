@@ -21,6 +21,7 @@
 #include "api/spec.h"
 #include "base/merr.h"
 #include "worker/agent/cgroup.h"
+#include "worker/agent/guard.h"
 #include "worker/agent/proc.h"
 #include "worker/agent/program.h"
 #include "worker/agent/shim.h"
@@ -129,6 +130,19 @@ struct machine_launch {
     const int *launched; /* slots of the local_world ranks that it starts, its own first; NULL: it starts none */
     const struct job_spec *spec; /* borrowed */
 };
+
+struct machine_place {                             /* where a rank runs, and as whom */
+    char cgroup[CGROUP_LIST_MAX], quota[PATH_MAX]; /* ""; none */
+    struct guard_rank guard;                       /* its texts are here and in machine_launch */
+    char folders[3][PATH_MAX];
+    int wire; /* to a new guard, the caller's to close; -1: it runs under our account */
+    struct proc_id shim;
+};
+
+/* Of a rank for a program that is to run beside it. Of l only job, user, generation, slot, local_world, launched and
+ * spec count. */
+int machine_rank_place(const struct machine_rank *r, const struct machine_launch *l, struct machine_place *ret,
+                       struct merr *err);
 
 /* Start the rank under its shim. On failure nothing runs. */
 int machine_rank_start(struct machine_rank *r, const struct machine_launch *l, struct merr *err);

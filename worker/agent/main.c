@@ -9,6 +9,7 @@
 #include "worker/agent/order.h"
 #include "worker/agent/prepare.h"
 #include "worker/agent/solo.h"
+#include "worker/agent/session.h"
 #include "worker/agent/shim.h"
 #include "worker/agent/trial.h"
 
@@ -32,6 +33,8 @@ int main(int argc, char **argv)
 
     if (argc > 1 && strcmp(argv[1], "shim") == 0)
         return shim_main(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "session") == 0)
+        return session_main(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "rank") == 0)
         return order_main();
     if (argc > 1 && strcmp(argv[1], "prepare") == 0)

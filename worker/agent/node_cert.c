@@ -147,6 +147,16 @@ int node_cert_keep(const char *folder, const char *key, const char *certificate,
     return r;
 }
 
+const char *node_cert_newest(const char *folder, char ret[4096])
+{
+    int64_t at = newest(folder, 0);
+
+    if (at == 0)
+        return NULL;
+    path_of(folder, at, ret);
+    return ret;
+}
+
 /* Show the newest certificate from now on. -ENOENT: there is none. */
 static int use_newest(struct node_cert *c, struct merr *err)
 {

@@ -19,6 +19,9 @@ int node_cert_ask(char **ret_key, char request[JOIN_REQUEST_MAX], struct merr *e
 /* Keep what was asked for, in place of what was before. -EINVAL: the certificate is not of the key. */
 int node_cert_keep(const char *folder, const char *key, const char *certificate, struct merr *err);
 
+/* The path of the newest one in the folder; NULL: there is none. */
+const char *node_cert_newest(const char *folder, char ret[4096]);
+
 struct node_cert;
 
 /* Let calls show the newest certificate of the folder, if it has one, and be the ones that renew it. *ret is NULL where

@@ -13,6 +13,7 @@
 
 #include "base/buf.h"
 #include "base/io.h"
+#include "worker/agent/inside.h"
 #include "worker/helper/helper.h"
 
 int order_write(const char *folder, char *const *argv, char *const *envp, int *ret_fd, struct merr *err)
@@ -108,6 +109,8 @@ int order_main(void)
         fprintf(stderr, "muster: cannot enter folder '%s': %s%s\n", o.folder, strerror(errno), order_hidden(o.folder));
         return 126;
     }
+    if (strcmp(o.argv[0], INSIDE_NAME) == 0)
+        return inside_main((int)(o.envp - o.argv) - 1, o.argv);
     (void)execvp(o.argv[0], o.argv);
     code = errno;
     fprintf(stderr, "muster: cannot run '%s': %s%s\n", o.argv[0], strerror(code), order_hidden(o.argv[0]));

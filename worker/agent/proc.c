@@ -112,3 +112,25 @@ void proc_boot_id(char out[PROC_BOOT_ID_MAX])
     out[n > 0 ? n : 0] = '\0';
     out[strcspn(out, "\n")] = '\0';
 }
+
+void proc_kill_children(void)
+{
+    char path[64], text[4096], *p, *end;
+    IO_CLOSE_AUTO int fd = -1;
+    ssize_t n;
+
+    (void)snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    n = fd < 0 ? -1 : io_read_full(fd, text, sizeof(text) - 1);
+    if (n < 0)
+        return; /* a kernel without the list: the group and the cgroup were killed */
+    text[n] = '\0';
+    for (p = text;; p = end) {
+        long pid = strtol(p, &end, 10);
+
+        /* A number at the very end of a full buffer may be cut: the next round gets it. */
+        if (end == p || (n == (ssize_t)sizeof(text) - 1 && *end == '\0'))
+            break;
+        (void)kill((pid_t)pid, SIGKILL);
+    }
+}

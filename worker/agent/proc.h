@@ -34,6 +34,10 @@ bool proc_stopped(struct proc_id id);
 int proc_kill(struct proc_id id, int signal);
 int proc_kill_fd(int pidfd, int signal);
 
+/* SIGKILL to every child of this process, which are unreaped, so that their numbers are theirs. Of a subreaper that is
+ * all that its children left behind. */
+void proc_kill_children(void);
+
 /* The boot's identity, "" when the system does not tell. */
 void proc_boot_id(char out[PROC_BOOT_ID_MAX]);
 

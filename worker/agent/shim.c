@@ -291,30 +291,6 @@ static void pump(struct shim *s, bool all)
     }
 }
 
-/* SIGKILL to every child of this process: all that the rank left behind comes to us as the subreaper. The
- * children are unreaped, so their numbers are theirs. */
-static void kill_children(void)
-{
-    char path[64], text[4096], *p, *end;
-    IO_CLOSE_AUTO int fd = -1;
-    ssize_t n;
-
-    (void)snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    n = fd < 0 ? -1 : io_read_full(fd, text, sizeof(text) - 1);
-    if (n < 0)
-        return; /* a kernel without the list: the group and the cgroup were killed */
-    text[n] = '\0';
-    for (p = text;; p = end) {
-        long pid = strtol(p, &end, 10);
-
-        /* A number at the very end of a full buffer may be cut: the next round gets it. */
-        if (end == p || (n == (ssize_t)sizeof(text) - 1 && *end == '\0'))
-            break;
-        (void)kill((pid_t)pid, SIGKILL);
-    }
-}
-
 static void end_rank(struct shim *s)
 {
     (void)kill(-s->child, SIGKILL); /* the rank is not reaped: its group's number is still its own */
@@ -447,7 +423,7 @@ static void watch(struct shim *s)
         s->lingers = s->lingers && !lingered(s, now_us);
         if (s->ended && !s->swept && now_us >= s->sweep_us) {
             if (!s->lingers)
-                kill_children();
+                proc_kill_children();
             s->sweep_us = now_us + SWEEP_US;
         }
     }

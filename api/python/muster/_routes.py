@@ -109,6 +109,15 @@ class Routes:
         others."""
         return cast('AgentIncident', self._transport.call('GET', f"/v1/jobs/{quote(id)}/diagnosis"))
 
+    def open_session(self, id: str, body: OpenSessionBody) -> Session:
+        """POST /v1/jobs/{id}/exec: Open a session with a program beside a rank of a live job; for its owner and
+        admins."""
+        return cast('Session', self._transport.call('POST', f"/v1/jobs/{quote(id)}/exec", body=body, again=False))
+
+    def join_session(self, session: str, *, ticket: Optional[str] = None) -> None:
+        """GET /v1/exec/{session}: The WebSocket of a session (RFC 6455), with its ticket in place of a token."""
+        self._transport.call('GET', f"/v1/exec/{quote(session)}", query={'ticket': ticket})
+
     def list_incidents(self, id: str) -> ListIncidentsAnswer:
         """GET /v1/jobs/{id}/incidents: The newest times that a job stood still or a rank of it failed, the last one
         first."""
@@ -346,6 +355,15 @@ class AsyncRoutes:
         """GET /v1/jobs/{id}/diagnosis: What each rank of a live job does now, and which of them holds up the
         others."""
         return cast('AgentIncident', await self._call('GET', f"/v1/jobs/{quote(id)}/diagnosis"))
+
+    async def open_session(self, id: str, body: OpenSessionBody) -> Session:
+        """POST /v1/jobs/{id}/exec: Open a session with a program beside a rank of a live job; for its owner and
+        admins."""
+        return cast('Session', await self._call('POST', f"/v1/jobs/{quote(id)}/exec", body=body, again=False))
+
+    async def join_session(self, session: str, *, ticket: Optional[str] = None) -> None:
+        """GET /v1/exec/{session}: The WebSocket of a session (RFC 6455), with its ticket in place of a token."""
+        await self._call('GET', f"/v1/exec/{quote(session)}", query={'ticket': ticket})
 
     async def list_incidents(self, id: str) -> ListIncidentsAnswer:
         """GET /v1/jobs/{id}/incidents: The newest times that a job stood still or a rank of it failed, the last one

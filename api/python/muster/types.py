@@ -538,6 +538,13 @@ ExplainRatesItem = TypedDict('ExplainRatesItem', {
 }, total=False)
 
 
+class Session(TypedDict, total=False):
+    session: str
+    ticket: str
+    url: str
+    expires_s: int
+
+
 class Audit(TypedDict, total=False):
     id: str
     at: str
@@ -702,6 +709,16 @@ class ReadJobMetricsAnswer(TypedDict, total=False):
 class ListJobCheckpointsAnswer(TypedDict, total=False):
     checkpoints: List[Checkpoint]
     next_cursor: Union[str, None]
+
+
+class OpenSessionBody(TypedDict, total=False):
+    argv: List[str]
+    tty: bool
+    rank: int
+    env: Dict[str, str]
+    workdir: str
+    cols: int
+    rows: int
 
 
 class ListIncidentsAnswer(TypedDict, total=False):

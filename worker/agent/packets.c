@@ -1,0 +1,82 @@
+#include "worker/agent/packets.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/socket.h>
+
+void packets_init(struct packets *p, int fd)
+{
+    p->fd = fd;
+    buf_init(&p->wait, PACKETS_WAIT_MAX);
+}
+
+void packets_clear(struct packets *p)
+{
+    buf_clear(&p->wait);
+}
+
+short packets_events(const struct packets *p)
+{
+    return (short)(POLLIN | (p->wait.len > 0 ? POLLOUT : 0));
+}
+
+/* 1: it was taken. */
+static int put(int fd, const void *data, size_t len)
+{
+    ssize_t n;
+
+    while ((n = send(fd, data, len, MSG_NOSIGNAL | MSG_DONTWAIT)) < 0 && errno == EINTR)
+        ;
+    if (n >= 0)
+        return 1;
+    return errno == EAGAIN || errno == ENOBUFS ? 0 : -EPIPE;
+}
+
+int packets_send(struct packets *p, enum session_message kind, const void *data, size_t len)
+{
+    char text[1 + FRAME_MAX];
+    uint32_t size = (uint32_t)len + 1;
+    int r = 0;
+
+    if (len > FRAME_MAX)
+        return -EMSGSIZE;
+    text[0] = (char)kind;
+    if (len > 0)
+        memcpy(text + 1, data, len);
+    if (p->wait.len == 0)
+        r = put(p->fd, text, size);
+    if (r != 0)
+        return r < 0 ? r : 0;
+    if (buf_add(&p->wait, &size, sizeof(size)) < 0 || buf_add(&p->wait, text, size) < 0)
+        return -EMSGSIZE;
+    return 0;
+}
+
+int packets_flush(struct packets *p)
+{
+    size_t at = 0;
+    int r = 1;
+
+    while (at < p->wait.len && r > 0) {
+        uint32_t size;
+
+        memcpy(&size, p->wait.data + at, sizeof(size));
+        r = put(p->fd, p->wait.data + at + sizeof(size), size);
+        at += r > 0 ? sizeof(size) + size : 0;
+    }
+    buf_drop(&p->wait, at);
+    return r < 0 ? r : 0;
+}
+
+ssize_t packets_receive(struct packets *p, char text[1 + FRAME_MAX])
+{
+    ssize_t n;
+
+    while ((n = recv(p->fd, text, 1 + FRAME_MAX, MSG_DONTWAIT)) < 0 && errno == EINTR)
+        ;
+    if (n > 0)
+        return n;
+    return n < 0 && errno == EAGAIN ? 0 : -EPIPE;
+}
