@@ -360,7 +360,7 @@ static void a_line_of_metrics_is_the_jobs_progress(void **state)
     (void)scene_report(s, "n1", json_array(),
                        json_pack("{s:[{s:s, s:i, s:s}]}", "metrics", "job", id, "generation", 1, "text",
                                  "{\"step\": 6, \"step_ms\": 20, \"loss\": 2.5}\nno JSON\n"));
-    assert_int_equal(json_integer_value(json_object_get(scene_entry(s, job)->job.progress, "step")), 7);
+    assert_int_equal(json_integer_value(json_object_get(scene_entry(s, job)->job.progress, "step")), 6);
     assert_int_equal(scene_entry(s, job)->progress_of, 1);
 }
 
@@ -382,7 +382,7 @@ static void a_line_without_a_loss_leaves_the_last_one(void **state)
                                  "{\"step\": 8, \"loss\": 2.25}\n"));
     progress = scene_entry(s, job)->job.progress;
     assert_true(json_real_value(json_object_get(progress, "loss")) == 2.25);
-    assert_int_equal(json_integer_value(json_object_get(progress, "step")), 9);
+    assert_int_equal(json_integer_value(json_object_get(progress, "step")), 8);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, scene_start, scene_stop)
