@@ -7,7 +7,7 @@
 #include "scheduler/cluster/sched_priv.h"
 
 #define DEPTH 4     /* times the devices there are */
-#define BUCKETS 512 /* of claims, eight to every doubling: within one by id */
+#define BUCKETS 512 /* of claims, eight to every doubling: within one by age */
 
 struct intake {
     double type[RATES_TYPES_MAX]; /* devices asked for so far */

@@ -72,11 +72,51 @@ static int check(const struct sched_input *in, struct merr *err)
     return r;
 }
 
-static int by_id(const void *a, const void *b)
+static int compare(int64_t x, int64_t y)
 {
-    const struct rjob *x = a, *y = b;
+    return (x > y) - (x < y);
+}
 
-    return (x->job->id > y->job->id) - (x->job->id < y->job->id);
+/* Who came first goes first; of those who came at once what they ask for decides, and the id where they are alike. */
+static int by_age(const void *a, const void *b)
+{
+    const struct sched_job *x = ((const struct rjob *)a)->job, *y = ((const struct rjob *)b)->job;
+    const int64_t of[][2] = {{x->min, y->min},         {x->max, y->max},     {x->remaining_us, y->remaining_us},
+                             {x->workers, y->workers}, {x->types, y->types}, {y->weight_milli, x->weight_milli}};
+
+    if (x->submit_us != y->submit_us)
+        return compare(x->submit_us, y->submit_us);
+    for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++)
+        if (of[i][0] != of[i][1])
+            return compare(of[i][0], of[i][1]);
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const uint64_t *x = a, *y = b;
+
+    return (*x > *y) - (*x < *y);
+}
+
+/* Whether each id is there once. 0, -EINVAL with words, or -ENOMEM. */
+static int check_ids(const struct sched_input *in, struct merr *err)
+{
+    uint64_t *ids = calloc(in->n_jobs + 1, sizeof(*ids)), twice = 0;
+    bool sorted = true;
+
+    if (!ids)
+        return -ENOMEM;
+    for (size_t i = 0; i < in->n_jobs; i++) {
+        ids[i] = in->jobs[i].id;
+        sorted = sorted && (i == 0 || ids[i] > ids[i - 1]);
+    }
+    if (!sorted)
+        qsort(ids, in->n_jobs, sizeof(*ids), by_number);
+    for (size_t i = 1; i < in->n_jobs && !sorted; i++)
+        twice = ids[i] == ids[i - 1] ? ids[i] : twice;
+    free(ids);
+    return twice ? merr_set(err, -EINVAL, "two jobs have the id %llu", (unsigned long long)twice) : 0;
 }
 
 int sched_round_init(struct round *r, const struct sched_input *in)
@@ -107,10 +147,10 @@ int sched_round_init(struct round *r, const struct sched_input *in)
     tenants_init(r);
     for (size_t i = 0; i < in->n_jobs; i++) {
         r->jobs[i] = (struct rjob){.job = &in->jobs[i], .index = i};
-        sorted = sorted && (i == 0 || in->jobs[i].id > in->jobs[i - 1].id);
+        sorted = sorted && (i == 0 || by_age(&r->jobs[i - 1], &r->jobs[i]) < 0);
     }
     if (!sorted)
-        qsort(r->jobs, r->n_jobs, sizeof(*r->jobs), by_id);
+        qsort(r->jobs, r->n_jobs, sizeof(*r->jobs), by_age);
     memcpy(r->prices, in->prices, sizeof(r->prices));
     return 0;
 }
@@ -259,9 +299,7 @@ static int choose(struct round *r)
 static int decide(struct round *r, const struct sched_input *in, struct sched_plan *ret, struct merr *err)
 {
     TRY(sched_round_init(r, in));
-    for (size_t i = 1; i < r->n_jobs; i++)
-        if (r->jobs[i].job->id == r->jobs[i - 1].job->id)
-            return merr_set(err, -EINVAL, "two jobs have the id %llu", (unsigned long long)r->jobs[i].job->id);
+    TRY(check_ids(in, err));
     TRY(candidates_fill(r));
     TRY(choose(r));
     return make_plan(r, ret);

@@ -2,8 +2,8 @@
  *
  * One pure function of a snapshot, called by the server and, for every policy, by the simulator. No clock, no I/O, no
  * globals; arithmetic is integer or IEEE +, -, *, / and sqrt, so the same snapshot gives the same plan on every host
- * and in whatever order its jobs are listed (nodes have a fixed order: it breaks ties, as do job ids). Limits:
- * SCHED_*_MAX. Not tied to a thread.
+ * and in whatever order its jobs are listed (nodes have a fixed order: it breaks ties; of jobs age, then what they
+ * ask for, and ids last, break ties). Limits: SCHED_*_MAX. Not tied to a thread.
  */
 #ifndef MUSTER_SCHEDULER_CLUSTER_SCHED_H
 #define MUSTER_SCHEDULER_CLUSTER_SCHED_H

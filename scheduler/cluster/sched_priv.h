@@ -14,7 +14,7 @@ struct cand {
     double utility;
 };
 
-struct rjob { /* a job in the round, by id */
+struct rjob { /* a job in the round, by age */
     const struct sched_job *job;
     size_t index;   /* in the snapshot */
     uint32_t first; /* its candidates in round.cands, by rising number of devices */

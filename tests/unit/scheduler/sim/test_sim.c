@@ -1,6 +1,7 @@
 #include "tests/unit/test.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -408,6 +409,32 @@ static void as_a_server_jobs_are_done_about_as_soon_as_with_all_known(void **sta
     assert_true(avg[1] < 1.1 * avg[0]);
 }
 
+static void jobs_that_come_at_once_fare_alike_in_whatever_order_they_are_listed(void **state)
+{
+    double avg[2];
+
+    (void)state;
+    for (int reversed = 0; reversed < 2; reversed++) {
+        char lines[4000];
+        struct sim_setup s;
+        struct sim_result r;
+        size_t at = 0;
+
+        make_two_classes(&s, 1);
+        for (int i = 0; i < 40; i++) {
+            int n = reversed ? 39 - i : i;
+
+            at += (size_t)snprintf(lines + at, sizeof(lines) - at, "j%d,0,lin,%d,4,0,%d,1,,*,0\n", n, 1 + n % 3,
+                                   400 + n * 91 % 2000);
+        }
+        r = run(&s, lines);
+        avg[reversed] = r.jct_avg_s;
+        sim_result_clear(&r);
+        sim_setup_clear(&s);
+    }
+    assert_true(fabs(avg[0] / avg[1] - 1) < 1e-9);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -424,6 +451,7 @@ int main(void)
         cmocka_unit_test(a_job_that_can_never_run_is_refused_by_name),
         cmocka_unit_test(as_a_server_the_first_job_of_a_kind_is_placed_without_its_rates_and_the_next_by_them),
         cmocka_unit_test(as_a_server_jobs_are_done_about_as_soon_as_with_all_known),
+        cmocka_unit_test(jobs_that_come_at_once_fare_alike_in_whatever_order_they_are_listed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
