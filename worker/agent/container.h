@@ -1,6 +1,8 @@
 /* container - the command line by which podman or apptainer runs a job's program in an image
  *
-@@
+ * The program is in the control group of its rank. It sees the job's folder, the run's and the one that it works in
+ * under their own names, the node's network, and of GPUs those of its devices, by CDI. It has no capability, and gets
+ * none. Of the environment names alone stand in the command line: all on the node may read that.
  */
 #ifndef MUSTER_WORKER_AGENT_CONTAINER_H
 #define MUSTER_WORKER_AGENT_CONTAINER_H
