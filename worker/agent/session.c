@@ -243,7 +243,9 @@ static int to_program(void *arg, enum session_message kind, char *data, size_t l
 {
     struct session *s = arg;
 
-    return s->packets.fd < 0 ? 0 : packets_send(&s->packets, kind, data, len);
+    int r = packets_send(&s->packets, kind, data, len);
+
+    return r == -EPIPE ? 0 : r; /* it has ended: what it has said last is still to be read */
 }
 
 /* Packets of the program's process. What it prints before it is that is for the person. */
@@ -298,7 +300,7 @@ static void pass_on(struct session *s)
         if (read(s->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info))
             break; /* the agent or the rank has ended */
         r = packets_flush(&s->packets);
-        r = r == 0 ? from_program(s) : r;
+        r = r == 0 || r == -EPIPE ? from_program(s) : r;
         if (r == 0) {
             r = duplex_work(s->duplex, to_program, s, NULL);
             s->away = r != 0;
