@@ -1,7 +1,7 @@
 """muster.torch.ddp_codec_hook beside plain DistributedDataParallel: steps a second over a slow link, and the loss.
 
     python3 tests/bench/ddp_codec.py [--rate 100mbit] [--steps 8] [--rounds 3] [--loss-steps 1000] [--seeds 1] [--quick]
-                                     [--only speed|loss]
+                                     [--only speed|loss] [--kinds plain,r6]
 
 Prints one JSON object a line. Rows `speed`: a GPT of 10 million parameters, two ranks of one thread, each in a network
 namespace of its own (root), joined by a veth pair that tc shapes; medians of steps, taken in turns; compute_ms: a
@@ -72,7 +72,7 @@ class Training:
 def run_rank(a):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://10.98.7.1:{a.port}", rank=a.rank, world_size=2)
-    kinds = {kind: Training(kind, a.rank, a.quick) for kind in KINDS}
+    kinds = {kind: Training(kind, a.rank, a.quick) for kind in a.kinds.split(",")}
     alone = kinds["plain"]
     with alone.model.no_sync():
         alone.steps(5)
@@ -105,7 +105,7 @@ def measure_speed(a):
             env = dict(os.environ, GLOO_SOCKET_IFNAME=f"muster{rank}", OMP_NUM_THREADS="1")
             started.append(subprocess.Popen(
                 ["ip", "netns", "exec", name, sys.executable, os.path.abspath(__file__), "--rank", str(rank),
-                 "--rate", a.rate, "--steps", str(a.steps), "--rounds", str(a.rounds),
+                 "--rate", a.rate, "--kinds", a.kinds, "--steps", str(a.steps), "--rounds", str(a.rounds),
                  *(["--quick"] if a.quick else [])], env=env, stdout=subprocess.PIPE, text=True))
         lines = [p.communicate()[0] for p in started]
         if any(p.returncode for p in started):
@@ -159,6 +159,7 @@ def measure_loss(a):
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--rate", default="100mbit")
+    p.add_argument("--kinds", default=",".join(KINDS), help="with plain and r6")
     p.add_argument("--steps", type=int, default=8)
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--loss-steps", type=int, default=1000)
