@@ -147,7 +147,7 @@ struct job_spec {
         struct {
             char *url, *ref, *commit; /* NULL: none; ref: what commit was known as */
         } git;
-        char *image; /* that its program runs in; NULL: none */
+        char *image;  /* that its program runs in; NULL: none */
         int grace_s;  /* SIGTERM to SIGKILL; default 10 */
         int ranks;    /* processes a device */
         bool elastic; /* an order gives it another number of devices between devices.min and max */

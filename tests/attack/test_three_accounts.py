@@ -108,6 +108,26 @@ def test_an_upload_is_laid_out_by_its_user_and_read_by_nobody_else(cluster, toke
     assert "secret" not in text and text.count("Permission denied") == 3, text
 
 
+def test_a_jobs_variables_have_no_code_run_by_another_account(cluster, tokens):
+    """The loader takes libraries from LD_PRELOAD: of the job's program, and of no process of Muster's own accounts."""
+    folder = os.path.join(cluster.top, "preload")
+    os.makedirs(folder, exist_ok=True)
+    os.chmod(folder, 0o777)
+    source = os.path.join(folder, "seen.c")
+    with open(source, "w", encoding="ascii") as f:
+        f.write('#include <fcntl.h>\n#include <stdio.h>\n#include <unistd.h>\n'
+                '__attribute__((constructor)) static void seen(void)\n{\n    char path[256];\n'
+                f'    (void)snprintf(path, sizeof(path), "{folder}/by-%u", (unsigned)getuid());\n'
+                '    (void)close(open(path, O_CREAT | O_WRONLY, 0600));\n}\n')
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", f"{folder}/seen.so", source], check=True, timeout=PATIENCE_S)
+    spec = specs.command("echo $LD_PRELOAD")
+    spec["command"]["env"] = {"LD_PRELOAD": f"{folder}/seen.so"}
+    job = cluster.api("POST", "/v1/jobs", spec, token=tokens["alice"])["id"]
+    cluster.wait(job, "succeeded")
+    assert cluster.log_text(job) == f"{folder}/seen.so\n"
+    assert [name for name in os.listdir(folder) if name.startswith("by-")] == [f"by-{USERS['alice']}"]
+
+
 def test_tmp_and_shm_are_a_jobs_own_and_go_with_it(cluster, tokens):
     outside = os.path.join("/tmp", f"muster-seen-{os.getpid()}")
     with open(outside, "w", encoding="ascii") as f:

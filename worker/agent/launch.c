@@ -214,7 +214,7 @@ static void collect_environment(const struct launch *l, struct words *w)
         for (char **o = ours; *o && !hidden; o++)
             hidden = same_name(*o, *t);
         if (!hidden)
-            words_add(w, *t);
+            words_printf(w, "%c%s", LAUNCH_SEAL, *t);
     }
     if (!threads_given)
         words_printf(w, "OMP_NUM_THREADS=%d", l->threads > each ? l->threads / each : 1);
@@ -222,6 +222,19 @@ static void collect_environment(const struct launch *l, struct words *w)
         words_add(w, *o);
     free(ours);
     buf_clear(&own.text);
+}
+
+char **launch_unseal(char *const *env)
+{
+    size_t n = 0;
+    char **v;
+
+    while (env[n])
+        n++;
+    v = calloc(n + 1, sizeof(*v));
+    for (size_t i = 0; v && i < n; i++)
+        v[i] = env[i] + (env[i][0] == LAUNCH_SEAL);
+    return v;
 }
 
 const char *launch_visible(const char *const *visible, const int *slots, int n, char ret[LAUNCH_VISIBLE_MAX])

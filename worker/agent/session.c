@@ -26,6 +26,7 @@
 #include "worker/agent/cgroup.h"
 #include "worker/agent/guard.h"
 #include "worker/agent/inside.h"
+#include "worker/agent/launch.h"
 #include "worker/agent/packets.h"
 #include "worker/agent/proc.h"
 #include "worker/agent/quota.h"
@@ -136,10 +137,11 @@ static int make_environment(struct session *s, struct merr *err)
     }
     for (char *p = b.data, *end = b.data + b.len; p < end; p += strlen(p) + 1) {
         bool given = k + json_object_size(env) >= n; /* those of the request come last */
+        char *variable = p + (!given && *p == LAUNCH_SEAL);
 
-        n -= !given && is_replaced(env, p);
-        if (given || !is_replaced(env, p))
-            s->envp[k++] = p;
+        n -= !given && is_replaced(env, variable);
+        if (given || !is_replaced(env, variable))
+            s->envp[k++] = variable;
     }
     s->environment = buf_detach(&b);
     return 0;

@@ -25,10 +25,13 @@
 #include "base/utf8.h"
 #include "worker/agent/cgroup.h"
 #include "worker/agent/guard.h"
+#include "worker/agent/launch.h"
 #include "worker/agent/lines.h"
 #include "worker/agent/program.h"
 #include "worker/agent/quota.h"
 #include "worker/flight/flight_read.h"
+
+extern char **environ;
 
 #define SWEEP_US 50000 /* between two looks at what is left */
 #define PIPE_READ 65536
@@ -137,14 +140,16 @@ static void child_run(const struct shim *s, pid_t parent, int go_fd, int output_
 static void child_run(const struct shim *s, pid_t parent, int go_fd, int output_fd, int failed_fd)
 {
     struct rank_exit e = {.why = "its process could not be set up"};
+    char **env = launch_unseal(environ);
     sigset_t none;
     char go;
     int code;
 
     (void)setpgid(0, 0);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
+    if (getppid() != parent || !env)
         child_fail(e, EXIT_CAUSE_NODE, EXIT_NODE, failed_fd);
+    environ = env;
     if (s->cgroup && s->wire < 0)
         (void)cgroup_enter(s->cgroup); /* best effort: without it the process group and the sweep do */
     if (s->quota && (code = quota_join(s->quota)) < 0) {

@@ -180,7 +180,7 @@ static void a_rank_that_calls_something_else_is_named_with_both_calls_and_tried_
     assert_int_equal(json_integer_value(json_object_get(scene_entry(s, job)->job.outcome, "rank")), 2);
     assert_int_equal(scene_entry(s, job)->job.intent, JOB_GO_ON);
     scene_report_all(s, job, "exited", 75);
-    scene_wait(s, 10);
+    scene_wait(s, 4); /* before the node has been silent for long */
     scene_report_all(s, job, "running", 0);
     report_odd(s, job, "14000002");
     outcome_of = scene_entry(s, job)->job.outcome;
