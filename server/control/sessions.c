@@ -144,11 +144,10 @@ static struct entry *find_job(struct core *c, struct call *call)
 }
 
 /* Open a session and answer by it. asked: what the agent is told besides whose it is; taken over. */
-static void open_new(struct core *c, struct call *call, const struct entry *e, json_int_t rank, bool forward,
-                     json_t *asked)
+static void open_new(struct core *c, struct call *call, const struct entry *e, json_int_t rank, json_t *asked)
 {
     const struct job_place *place = find_place(c, call, &e->job, rank);
-    struct relay_session s = {.generation = e->job.generation, .rank = (int)rank, .forward = forward};
+    struct relay_session s = {.generation = e->job.generation, .rank = (int)rank};
     char begin[FRAME_MAX], url[96], *text;
     struct merr err = {""};
     int n, r;
@@ -192,7 +191,7 @@ void sessions_exec(struct core *c, struct call *call)
     if (fault)
         call_problem(call, 422, "exec-invalid", "%s", fault);
     else if (e) {
-        open_new(c, call, e, json_integer_value(json_object_get(call->body, "rank")), false, json_incref(call->body));
+        open_new(c, call, e, json_integer_value(json_object_get(call->body, "rank")), json_incref(call->body));
         if (call->status == 201)
             call_changed_new(call, NULL,
                              json_pack("{s:s, s:O, s:O, s:O, s:O*, s:O*}", "what", "exec_opened", "session",

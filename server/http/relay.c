@@ -359,15 +359,14 @@ static const char *limit_reached(const struct relay *y, const struct relay_sessi
 
     for (const struct session *o = y->first; o; o = o->next) {
         of_user += strcmp(o->s.user, s->user) == 0;
-        of_group += strcmp(o->s.group, s->group) == 0 && o->s.forward == s->forward;
+        of_group += strcmp(o->s.group, s->group) == 0;
     }
     if (y->n >= RELAY_MOST)
         return "this server has as many sessions as it may have (512)";
     if (of_user >= RELAY_OF_USER)
         return "you have as many sessions as one user may have (128)";
-    if (of_group >= (s->forward ? RELAY_FORWARDS : RELAY_OF_GROUP))
-        return s->forward ? "this job has as many forwarded connections as it may have (64)"
-                          : "this job has as many sessions as it may have (16)";
+    if (of_group >= RELAY_OF_GROUP)
+        return "this job has as many sessions as it may have (16)";
     return NULL;
 }
 
@@ -513,16 +512,4 @@ void relay_end_token(struct relay *y, const char *token)
             begin_end(s, now_us, FRAME_CLOSE_DONE, "the token that opened it is good no more");
     pthread_mutex_unlock(&y->lock);
     wake(y);
-}
-
-int64_t relay_active_us(struct relay *y, const char *group)
-{
-    int64_t last_us = 0;
-
-    pthread_mutex_lock(&y->lock);
-    for (const struct session *s = y->first; s; s = s->next)
-        if (strcmp(s->s.group, group) == 0 && s->s.active_us > last_us)
-            last_us = s->s.active_us;
-    pthread_mutex_unlock(&y->lock);
-    return last_us;
 }

@@ -27,8 +27,7 @@
 #define RELAY_HELD (1 << 20)
 #define RELAY_MOST 512    /* sessions, */
 #define RELAY_OF_USER 128 /* of one user, */
-#define RELAY_OF_GROUP 16 /* and of one job, */
-#define RELAY_FORWARDS 64 /* besides those that are connections to a port of it */
+#define RELAY_OF_GROUP 16 /* and of one job */
 
 struct relay;
 
@@ -38,7 +37,6 @@ struct relay_session {                           /* one that is to be opened, or
     char run[RELAY_NAME_MAX]; /* what the agent is told of it in lists: its run, */
     uint32_t generation;
     int rank;
-    bool forward;
     uint64_t bytes[2];            /* of the client; of the agent */
     int64_t opened_us, active_us; /* monotonic */
     char why[128];                /* it has ended */
@@ -65,9 +63,6 @@ void relay_waiting(struct relay *y, const char *node, void (*fn)(void *arg, cons
 
 /* End all sessions of a token: it is good no more. */
 void relay_end_token(struct relay *y, const char *token);
-
-/* When something has last passed in a session of the group (monotonic); 0: it has none. */
-int64_t relay_active_us(struct relay *y, const char *group);
 
 /* End all sessions; those who come then are refused. NULL is fine. Before http_stop(), after which it is freed. */
 void relay_stop(struct relay *y);
