@@ -124,6 +124,7 @@ static void a_long_page_is_printed_in_pieces_while_nodes_come_and_go(void **stat
     struct scene *s = *state;
     struct http_req *first, *second;
     struct http_page *page, *other;
+    struct node *gone;
     size_t turns = 1, len;
     char name[16], *text;
 
@@ -139,8 +140,10 @@ static void a_long_page_is_printed_in_pieces_while_nodes_come_and_go(void **stat
         assert_int_equal(second->status, 0);
         if (turns % 2 == 1) { /* in front of those that were told, and behind them */
             (void)snprintf(name, sizeof(name), "n%03zu", 4 * turns + 1);
-            cluster_drop(&s->core->cluster, cluster_node(&s->core->cluster, turns == 3 ? "n100" : "n500"));
-            (void)cluster_add(&s->core->cluster, turns == 3 ? "n500" : "n100", 1);
+            gone = cluster_node(&s->core->cluster, turns % 4 == 3 ? "n100" : "n500");
+            assert_non_null(gone);
+            cluster_drop(&s->core->cluster, gone);
+            (void)cluster_add(&s->core->cluster, turns % 4 == 3 ? "n500" : "n100", 1);
             assert_non_null(cluster_add(&s->core->cluster, name, 1));
         }
         assert_true(turn_take(s->core, NULL));
