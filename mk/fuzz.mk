@@ -5,17 +5,19 @@ FUZZ_SECONDS ?= 10
 FUZZ_BUILD := build-fuzz
 FUZZERS := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_$(or $(T),*).c))
 
-# All sources but the programs' main files, and of the engine those that read what comes from outside, compiled once with
-# the fuzzer's instrumentation. What UBSan finds is a trap at its line: words for each check take twice the time.
+# All sources but the programs' main files, and of the engine and the command line those that read what comes from
+# outside, compiled once with the fuzzer's instrumentation. What UBSan finds is a trap at its line: words for each check
+# take twice the time.
 FUZZ_FLOOR := memory server agent helper parsers snapshot flight checkpoint compress api scheduler base
 .PHONY: fuzz suite-fuzz fuzz-build
 fuzz-build:
-	@$(MAKE) --no-print-directory BUILD=$(FUZZ_BUILD) CC=clang SANITIZE= \
+	@$(MAKE) --no-print-directory BUILD=$(FUZZ_BUILD) CC=clang SANITIZE= CI= \
 		CFLAGS='-O1 -g1 -fsanitize=fuzzer-no-link,address,undefined -fsanitize-undefined-trap-on-error -Wno-unknown-warning-option' \
 		LDFLAGS='-fsanitize=fuzzer,address,undefined $(LLD)' $(foreach f,$(FUZZERS),$(FUZZ_BUILD)/fuzz/$(f))
 
 FUZZ_ENGINE := text/% data/% comm/mesh.c train/run.c $(addprefix model/,model.c param.c gpt2.c llama.c want.c rope.c)
-$(FUZZ_BUILD)/libparsers.a: $(patsubst %.c,$(FUZZ_BUILD)/obj/%.o,$(filter $(addprefix worker/engine/,$(FUZZ_ENGINE)),$(src_engine)))
+FUZZ_CLI := api/cli/slurm.c api/cli/slurm_script.c
+$(FUZZ_BUILD)/libparsers.a: $(patsubst %.c,$(FUZZ_BUILD)/obj/%.o,$(filter $(addprefix worker/engine/,$(FUZZ_ENGINE)),$(src_engine)) $(FUZZ_CLI))
 
 $(FUZZ_BUILD)/fuzz/%: $(FUZZ_BUILD)/obj/tests/fuzz/fuzz_%.o $(foreach f,$(FUZZ_FLOOR),$(FUZZ_BUILD)/lib$(f).a)
 	@mkdir -p $(@D)

@@ -94,7 +94,7 @@ static const struct command commands[] = {
       {"grep", 0, "RE", "only lines in which this extended regular expression matches", TEXT},
       {"raw", 0, NULL, "as it is, with escape sequences for the terminal; else they are made visible", FLAG}}},
     {"exec", "JOB -- PROGRAM...", 1, 1, "run a program beside a rank of a job, as the job runs",
-     "muster exec j17 -- nvidia-smi", exec_run, false,
+     "muster exec j17 -- df -h .", exec_run, false,
      {{"rank", 'r', "N", "beside this rank", INT(0, PLAN_RANKS_MAX - 1), .def = "0"},
       {"interactive", 'i', NULL, "pass standard input on to it, as where both ends are a terminal", FLAG},
       {"tty", 't', NULL, "give it a terminal, as where both ends are one", FLAG},

@@ -69,7 +69,8 @@ def test_an_agent_that_stood_still_while_another_took_its_name_ends_with_its_ran
     cluster.agents["twin"].terminate()
     cluster.agents["twin"].wait(PATIENCE_S)
     cluster.start_agent("n1")  # a person has seen to it
-    wait_for("it to be the node again", lambda: cluster.job(job)["generation"] == 3 and len(begun(cluster)) == 3)
+    # An attempt that was to start while the node was silent may have been given up.
+    wait_for("it to be the node again", lambda: cluster.job(job)["generation"] >= 3 and len(begun(cluster)) == 3)
 
 
 def test_an_agent_that_is_started_anew_in_its_folder_need_not_wait(cluster):

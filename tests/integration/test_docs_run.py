@@ -20,7 +20,7 @@ from tests.store import store_of
 PAGES = ["README.md", *sorted(os.path.relpath(p, ROOT) for p in glob.glob(f"{ROOT}/docs/*.md"))]
 STEPS = 200  # so that there is a step-00000200, as in the examples
 # Which are of jobs that have not ended.
-LIVE = ("suspend", "resume", "cancel", "priority", "scale", "checkpoint now", "diagnose")
+LIVE = ("suspend", "resume", "cancel", "priority", "scale", "checkpoint now", "diagnose", "exec")
 
 
 def blocks(page, language):
@@ -106,6 +106,16 @@ class Place:
             shutil.rmtree(path, ignore_errors=True)
             shutil.copytree(f"{self.cluster.jobs_dir}/{self.job}/checkpoints/step-{STEPS:08d}", path)
 
+    def repository(self):
+        """One with the tag and the program that the examples name."""
+        path = os.path.join(self.folder, "model.git")
+        if not os.path.exists(path):
+            os.mkdir(path)
+            write(path, "train.py", "print('of the repository')\n")
+            run("git init -q; git add .; git -c user.name=a -c user.email=a@b.c commit -qm one; git tag v1.2", path,
+                self.env)
+        return path
+
     def drain(self, node):
         run(f"muster drain {node}", self.folder, self.env)
         wait_for(f"{node} to be drained",
@@ -127,6 +137,8 @@ class Place:
         if "muster resume" in line and "--time" not in line:
             cluster.action(job, "suspend")
             cluster.wait(job, "suspended")
+        if "--git" in line:
+            line = line.replace("https://example.org/team/model.git", self.repository())
         if " n3" in line:
             cluster.start_agent("n3", "cpu:1")
             cluster.wait_nodes(["n3"])

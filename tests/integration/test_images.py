@@ -53,10 +53,11 @@ def test_what_is_no_image_is_refused(cluster, image):
 
 
 @pytest.fixture(name="runroot")
-def fixture_runroot():
+def fixture_runroot(tmp_path):
     """podman wants a short path."""
     folder = tempfile.mkdtemp(prefix="mp", dir="/tmp")
     yield folder
+    subprocess.run(["umount", "-q", str(tmp_path / "store" / "overlay")], check=False)  # podman leaves it mounted
     shutil.rmtree(folder, ignore_errors=True)
 
 

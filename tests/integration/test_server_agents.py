@@ -300,14 +300,14 @@ def test_a_run_that_goes_on_from_an_earlier_step_shows_that_step(cluster):
                      metrics=[{"job": job, "generation": generation, "offset": 0, "text": metrics}])
         return cluster.job(job)["progress"]["step"]
 
-    assert step(run_of(a, "running"), 1, metrics=line(step=129, step_ms=1.0)) == 130
+    assert step(run_of(a, "running"), 1, metrics=line(step=129, step_ms=1.0)) == 129
     agent.report([run_of(a, "exited", sig=9)])
     b = agent.until(job)
     assert b["generation"] == 2
     assert step(run_of(b, "running"), 2, resumed=line(type="resumed", rank=0, step=100)) == 100
     agent.report([run_of(b, "exited", sig=9)])
     c = agent.until(job)  # its first line comes with the word of where it went on from
-    assert step(run_of(c, "running"), 3, line(type="resumed", rank=0, step=90), line(step=90, step_ms=1.0)) == 91
+    assert step(run_of(c, "running"), 3, line(type="resumed", rank=0, step=90), line(step=90, step_ms=1.0)) == 90
 
 
 def test_a_report_of_very_many_events_is_taken_in_parts(cluster):
