@@ -415,8 +415,9 @@ int jobs_explain(struct cli *c)
             if (strcmp(state, "succeeded") != 0) /* there all is said */
                 cli_print_cause(cause, summary);
         }
-        json_array_foreach (json_object_get(answer, "rates"), i, cause)
+        json_array_foreach (json_object_get(answer, "rates"), i, cause) {
             print_rate(cause);
+        }
     }
     json_decref(answer);
     return r;

@@ -12,7 +12,7 @@
 
 static void mask_bytes(char *data, size_t len, const unsigned char *mask)
 {
-    uint64_t word, wide;
+    uint64_t word, wide = 0;
 
     for (size_t i = 0; i < 8; i++)
         ((unsigned char *)&wide)[i] = mask[i % 4];

@@ -286,10 +286,7 @@ static struct profile *profile_of(struct core *c, struct round *r, const struct 
 
     while (*at && (*at)->key != key)
         at = at + 1 < o->profiles + o->profiles_cap ? at + 1 : o->profiles;
-    if (*at)
-        return *at;
-    *at = calloc(1, sizeof(**at));
-    if (*at) {
+    if (!*at && (*at = calloc(1, sizeof(**at)))) {
         (*at)->key = key;
         (*at)->rated = kinds_rates(c, e, r->classes, r->n_types, &(*at)->rates);
     }
