@@ -17,7 +17,7 @@
 
 #define NODES_MOST 1000000
 #define JOBS_MOST 200 /* looked at; as many as the terminal has room for are shown */
-#define ENDED_MOST 20
+#define ENDED_MOST 100
 #define TURN_MS 1000
 
 /* One line: longer it would take two, and the jobs have one less. What does not fit is left out from the end. */
