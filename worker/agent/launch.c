@@ -214,7 +214,7 @@ static void collect_environment(const struct launch *l, struct words *w)
         for (char **o = ours; *o && !hidden; o++)
             hidden = same_name(*o, *t);
         if (!hidden)
-            words_printf(w, "%c%s", LAUNCH_SEAL, *t);
+            words_printf(w, "%c%s", (unsigned char)**t | LAUNCH_SEAL, *t + 1); /* names are ASCII and not empty */
     }
     if (!threads_given)
         words_printf(w, "OMP_NUM_THREADS=%d", l->threads > each ? l->threads / each : 1);
@@ -224,17 +224,15 @@ static void collect_environment(const struct launch *l, struct words *w)
     buf_clear(&own.text);
 }
 
-char **launch_unseal(char *const *env)
+void launch_unseal_one(char *variable)
 {
-    size_t n = 0;
-    char **v;
+    variable[0] = (char)((unsigned char)variable[0] & ~LAUNCH_SEAL);
+}
 
-    while (env[n])
-        n++;
-    v = calloc(n + 1, sizeof(*v));
-    for (size_t i = 0; v && i < n; i++)
-        v[i] = env[i] + (env[i][0] == LAUNCH_SEAL);
-    return v;
+void launch_unseal(char **env)
+{
+    for (; *env; env++)
+        launch_unseal_one(*env);
 }
 
 const char *launch_visible(const char *const *visible, const int *slots, int n, char ret[LAUNCH_VISIBLE_MAX])

@@ -17,12 +17,14 @@
 #define LAUNCH_ENV "PATH,HOME,LANG,TZ,USER"
 #define LAUNCH_ENV_MUSTER "MUSTER_KERNELS,MUSTER_CUDA_BACKEND,MUSTER_NCCL,MUSTER_CUDA_GRAPHS,MUSTER_HOLD"
 
-/* What stands before each variable of the spec in the environment of a shim, which runs under the agent's account: the
- * loader and the libraries of the shim know none of those names, so the job's user cannot have them do anything. */
-#define LAUNCH_SEAL '%'
+/* The bit that is set in the first letter of each variable of the spec in the environment of a shim, which runs under
+ * the agent's account: the loader and the libraries of the shim know none of those names, so the job's user cannot have
+ * them do anything. A variable is not longer with it: the kernel takes none longer than what a spec may have. */
+#define LAUNCH_SEAL 0x80
 
-/* The environment as the rank's program is to have it: new, its texts borrowed. NULL: no memory. */
-char **launch_unseal(char *const *env);
+/* Take it off: of one variable, of all of an environment, as the rank's program is to have them. */
+void launch_unseal_one(char *variable);
+void launch_unseal(char **env);
 
 struct launch {
     const char *self;   /* path of muster-agent, for the shim */

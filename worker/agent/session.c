@@ -137,11 +137,11 @@ static int make_environment(struct session *s, struct merr *err)
     }
     for (char *p = b.data, *end = b.data + b.len; p < end; p += strlen(p) + 1) {
         bool given = k + json_object_size(env) >= n; /* those of the request come last */
-        char *variable = p + (!given && *p == LAUNCH_SEAL);
 
-        n -= !given && is_replaced(env, variable);
-        if (given || !is_replaced(env, variable))
-            s->envp[k++] = variable;
+        launch_unseal_one(p);
+        n -= !given && is_replaced(env, p);
+        if (given || !is_replaced(env, p))
+            s->envp[k++] = p;
     }
     s->environment = buf_detach(&b);
     return 0;

@@ -140,16 +140,15 @@ static void child_run(const struct shim *s, pid_t parent, int go_fd, int output_
 static void child_run(const struct shim *s, pid_t parent, int go_fd, int output_fd, int failed_fd)
 {
     struct rank_exit e = {.why = "its process could not be set up"};
-    char **env = launch_unseal(environ);
     sigset_t none;
     char go;
     int code;
 
     (void)setpgid(0, 0);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent || !env)
+    if (getppid() != parent)
         child_fail(e, EXIT_CAUSE_NODE, EXIT_NODE, failed_fd);
-    environ = env;
+    launch_unseal(environ);
     if (s->cgroup && s->wire < 0)
         (void)cgroup_enter(s->cgroup); /* best effort: without it the process group and the sweep do */
     if (s->quota && (code = quota_join(s->quota)) < 0) {
