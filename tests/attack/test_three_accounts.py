@@ -102,9 +102,10 @@ def test_an_upload_is_laid_out_by_its_user_and_read_by_nobody_else(cluster, toke
     for _ in range(2):  # the second time it has been given to alice already
         ended = submit()
         assert cluster.log_text(ended["id"]) == "a secret of alice\n"
-        assert os.stat(f"{ended['dir']}/work/mine").st_uid == USERS["alice"]
+        mine = os.path.join(ended["dir"], "work", "mine")
+        assert os.stat(mine).st_uid == USERS["alice"]
     path = glob.glob(f"{cluster.jobs_dir}/.bundles/*/{ended['spec']['command']['bundle']}")[0]
-    text, _ = run(cluster, f"cat {path} {ended['dir']}/work/mine; ls {os.path.dirname(path)}; true", tokens["bob"])
+    text, _ = run(cluster, f"cat {path} {mine}; ls {os.path.dirname(path)}; true", tokens["bob"])
     assert "secret" not in text and text.count("Permission denied") == 3, text
 
 
