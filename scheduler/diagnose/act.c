@@ -67,6 +67,13 @@ static bool is_new_day(int64_t since_us, int64_t now_us)
     return now_us - since_us >= DAY || now_us < since_us;
 }
 
+/* Two nodes that are lost at once are two incidents where the second attempt was placed on one of them before its
+ * silence was noticed: only the first incident speaks against the job. */
+static bool was_gone_before(const struct act_incident *i)
+{
+    return i->heard_us > 0 && i->began_us - i->heard_us >= ACT_GONE_US;
+}
+
 /* What the attempt adds to the history, but for the restarts that it takes. */
 static void remember(const struct act_history *h, const struct act_incident *i, struct act_history *then)
 {
@@ -81,7 +88,7 @@ static void remember(const struct act_history *h, const struct act_incident *i, 
     else if (row->counts && i->step >= 0 && (i->class_ != ACT_CRASH || i->signature != 0))
         then->stuck++;
     if (i->class_ == ACT_LOST)
-        then->soon_lost = i->now_us - i->began_us < ACT_SOON_US ? h->soon_lost + 1 : 0;
+        then->soon_lost = i->now_us - i->began_us < ACT_SOON_US ? h->soon_lost + !was_gone_before(i) : 0;
     else if (i->now_us - i->began_us >= ACT_SOON_US)
         then->soon_lost = 0;
     if (row->infra && is_new_day(h->infra_since_us, i->now_us)) {

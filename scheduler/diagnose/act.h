@@ -19,6 +19,7 @@
 #define ACT_ROLL_BACKS 3
 #define ACT_HEALTHY_US INT64_C(1800000000) /* an attempt of this length begins the back-off anew */
 #define ACT_SOON_US INT64_C(600000000)     /* a node that is lost so soon may be lost by what the job does */
+#define ACT_GONE_US INT64_C(1250000)       /* a node silent for so long when an attempt began was lost before it */
 #define ACT_WAIT_MAX_US INT64_C(450000000)
 
 enum act_class {                  /* of a failure; in parentheses the classes of the literature */
@@ -70,6 +71,7 @@ struct act_incident {
     uint64_t id; /* of the attempt; never 0 */
     enum act_class class_;
     int64_t now_us, began_us; /* of the attempt */
+    int64_t heard_us;         /* the last word of the node; 0: not known */
     uint64_t node;            /* a hash of the name */
     uint64_t signature;       /* of how the program ended by itself; 0: others ended it, or it is not known */
     int64_t step, saved;      /* the last step that it did, and the last that was saved before it; -1: it has none */

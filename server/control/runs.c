@@ -59,11 +59,14 @@ static uint64_t signature_of(const struct rank *r)
     return hash_xxh3(of, sizeof(of));
 }
 
-static struct act_incident incident_of(const struct entry *e, int rank, enum act_class class_, const char *words)
+static struct act_incident incident_of(const struct core *c, const struct entry *e, int rank, enum act_class class_,
+                                       const char *words)
 {
     const char *node = e->job.places[rank].node;
+    const struct node *n = cluster_node(&c->cluster, node);
     struct act_incident i = {.class_ = class_,
                              .node = hash_xxh3(node, strlen(node)),
+                             .heard_us = n ? n->seen_wall_us : 0,
                              .signature = signature_of(&e->run.ranks[rank]),
                              .step = e->job.kind == JOB_TRAIN ? 0 : -1,
                              .words = words};
@@ -77,7 +80,7 @@ void runs_fault(struct core *c, struct entry *e, int rank, enum act_class class_
                 const char *actor)
 {
     const struct rank *r = &e->run.ranks[rank];
-    struct act_incident incident = incident_of(e, rank, class_, message);
+    struct act_incident incident = incident_of(c, e, rank, class_, message);
     enum job_class whose = job_class_of(class_);
     char text[700];
     json_t *outcome;

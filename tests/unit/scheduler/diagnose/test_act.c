@@ -294,6 +294,23 @@ static void nodes_that_are_lost_soon_after_the_start_are_lost_by_the_job(void **
     assert_non_null(strstr(l.got.why, "in a row lost a node within 10 minutes of their start"));
 }
 
+static void a_node_that_was_lost_before_the_attempt_began_is_not_lost_by_the_job(void **state)
+{
+    static const struct {
+        int64_t silent_us; /* when the attempt began */
+        int counted;
+    } row[] = {{-MINUTE, 1}, {0, 1}, {ACT_GONE_US - 1, 1}, {ACT_GONE_US, 0}, {MINUTE, 0}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        struct life l = begin(ACT_LOST);
+
+        l.next.heard_us = l.next.now_us - row[i].silent_us;
+        (void)fail_again(&l, MINUTE);
+        assert_int_equal(l.past.soon_lost, row[i].counted);
+    }
+}
+
 static void machines_end_twenty_attempts_a_day_and_no_more(void **state)
 {
     static const enum act_class infra[] = {ACT_LOST, ACT_DEVICE, ACT_IN_CALL};
@@ -331,6 +348,7 @@ int main(void)
         cmocka_unit_test(three_attempts_that_do_not_pass_their_checkpoint_are_the_last),
         cmocka_unit_test(attempts_that_others_ended_do_not_count_as_without_progress),
         cmocka_unit_test(nodes_that_are_lost_soon_after_the_start_are_lost_by_the_job),
+        cmocka_unit_test(a_node_that_was_lost_before_the_attempt_began_is_not_lost_by_the_job),
         cmocka_unit_test(machines_end_twenty_attempts_a_day_and_no_more),
     };
 
