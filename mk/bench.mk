@@ -104,12 +104,12 @@ bench: bench-attackers
 bench-attackers: all
 	@MUSTER_BUILD=$(BUILD) $(PYTHON) tests/bench/attackers.py $(BENCH_FLAGS)
 
-# What checkpoints of PyTorch programs cost; needs PyTorch and an idle machine.
+# What checkpoints of PyTorch programs cost; needs PyTorch, OpenBLAS (libopenblas0-pthread) and an idle machine.
 .PHONY: bench-torch-checkpoint
 bench-torch-checkpoint: all  ## muster.torch.Checkpointer beside torch.save (BENCH_FLAGS=--adopt, --quick)
 	@MUSTER_LIB=$(abspath $(PROGRAM_LIB)) $(PYTHON) tests/bench/torch_checkpoint.py --dir $(abspath $(BUILD)) $(BENCH_FLAGS)
 
-# Gradients of PyTorch programs as blocks of a codec, over a slow link; needs root.
+# Gradients of PyTorch programs as blocks of a codec, over a slow link; needs root, PyTorch and OpenBLAS.
 .PHONY: bench-ddp-codec
 bench-ddp-codec: all  ## muster.torch.ddp_codec_hook beside plain DDP (root; BENCH_FLAGS=--quick, --only speed)
 	@examples/corpus.sh build/quickstart/fortunes.txt

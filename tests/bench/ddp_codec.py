@@ -21,6 +21,10 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path[:0] = [ROOT, f"{ROOT}/api/python"]
 os.environ.setdefault("MUSTER_LIB", os.path.join(ROOT, "build", "lib", "muster"))
+from tests.bench.fast_blas import with_fast_blas  # noqa: E402  pylint: disable=wrong-import-position
+
+if __name__ == "__main__":
+    with_fast_blas()  # before PyTorch is loaded
 import torch  # noqa: E402  pylint: disable=wrong-import-position
 import torch.distributed as dist  # noqa: E402  pylint: disable=wrong-import-position
 from muster.torch import ddp_codec_hook  # noqa: E402  pylint: disable=wrong-import-position

@@ -20,6 +20,10 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path[:0] = [ROOT, f"{ROOT}/api/python"]
 os.environ.setdefault("MUSTER_LIB", os.path.join(ROOT, "build", "lib", "muster"))
+from tests.bench.fast_blas import with_fast_blas  # noqa: E402  pylint: disable=wrong-import-position
+
+if __name__ == "__main__":
+    with_fast_blas()  # before PyTorch is loaded
 import torch  # noqa: E402  pylint: disable=wrong-import-position
 from muster.torch import Checkpointer  # noqa: E402  pylint: disable=wrong-import-position
 from tests.torch_ranks import ranks  # noqa: E402  pylint: disable=wrong-import-position

@@ -17,7 +17,6 @@ turns, `rounds` times; each time its first steps are left out and a median taken
 MUSTER_BENCH_STEPS and MUSTER_BENCH_ROUNDS do as --steps and --rounds; MUSTER_BENCH_BLAS is a BLAS for PyTorch."""
 import argparse
 import array
-import glob
 import json
 import os
 import random
@@ -30,6 +29,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))))
+from tests.bench.fast_blas import fast_blas  # noqa: E402
 from tests.integration import ranks  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -60,17 +60,6 @@ def flops_per_token(m):
 def processor_has(flag):
     with open("/proc/cpuinfo", encoding="ascii", errors="replace") as f:
         return re.search(rf"^flags.*\b{flag}\b", f.read(), re.M) is not None
-
-
-def fast_blas():
-    """What to preload so that PyTorch's f32 products are OpenBLAS's; "" when they are already; None: there is none.
-    Debian's PyTorch multiplies by whatever libblas.so.3 is, which may be the slow reference."""
-    out = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True).stdout
-    found = re.search(r"libblas\.so\.3 .*=> (\S+)", out)
-    if found and re.search("openblas|blis|mkl|atlas", os.path.realpath(found.group(1))):
-        return ""
-    other = sorted(glob.glob(os.environ.get("MUSTER_BENCH_BLAS", "/usr/lib/*/openblas*/libblas.so.3")))
-    return other[0] if other else None
 
 
 def spec(folder, model, precision, micro, leaves):
