@@ -74,7 +74,8 @@ ssize_t packets_receive(struct packets *p, char text[1 + FRAME_MAX])
 {
     ssize_t n;
 
-    while ((n = recv(p->fd, text, 1 + FRAME_MAX, MSG_DONTWAIT)) < 0 && errno == EINTR)
+    /* ECONNRESET comes once, before what the other end has sent last, where it has not read all when it ended. */
+    while ((n = recv(p->fd, text, 1 + FRAME_MAX, MSG_DONTWAIT)) < 0 && (errno == EINTR || errno == ECONNRESET))
         ;
     if (n > 0)
         return n;
