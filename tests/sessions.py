@@ -10,6 +10,23 @@ INPUT, OUTPUT, ERROR_OUTPUT, RESIZE, EXIT, SIGNAL, END, USED, BEGIN, WORDS = ran
 WINDOW = 256 << 10
 BINARY, CLOSE, PING, PONG = 2, 8, 9, 10
 
+# Sends back what it gets and, once that has ended, how much it was.
+ECHO = """import os, socket, threading
+def serve(c):
+    n = 0
+    while data := c.recv(65536):
+        c.sendall(data)
+        n += len(data)
+    c.sendall(b"|%d" % n)
+    c.close()
+s = socket.create_server(("127.0.0.1", 0), backlog=64)
+with open("port.new", "w") as f:
+    f.write(str(s.getsockname()[1]))
+os.rename("port.new", "port")
+while True:
+    threading.Thread(target=serve, args=s.accept()[:1], daemon=True).start()
+"""
+
 
 class Refused(AssertionError):
     """The server did not make it a WebSocket; `status` says how it answered."""

@@ -31,8 +31,12 @@ int follow_stream(struct cli *c, const char *path, client_event_fn *fn, void *ar
 /* What happened, less when, to which job and of what type; brief: less what it was before and paths. */
 void follow_print_event(const json_t *event, bool brief);
 int logs_run(struct cli *c);
+int logs_attach(struct cli *c);
 int logs_submitted(struct cli *c, const char *job); /* its output until its end, then its outcome */
 int exec_run(struct cli *c);
+/* Pass bytes between a connection and a session that was opened to a port, until both directions have ended. */
+int exec_connect(const struct cli *c, const json_t *session, int connection);
+int forward_run(struct cli *c);
 int nodes_list(struct cli *c);
 int nodes_act(struct cli *c);
 int nodes_test(struct cli *c);

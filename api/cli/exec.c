@@ -1,5 +1,6 @@
-/* A program beside a rank: its input and output are this terminal's. */
+/* A program beside a rank: its input and output are this terminal's; or a connection to a port of it. */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
@@ -8,6 +9,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <termios.h>
 #include <unistd.h>
@@ -35,8 +37,10 @@ struct output {
 struct exec {
     struct duplex *duplex;
     struct output out[2];
-    int signal_fd;
+    int in, signal_fd;
     bool input, tty, raw;
+    bool forward;  /* in and out[0] are a connection */
+    bool out_ends; /* of which there is no more to come */
     struct termios was;
     size_t on_way; /* bytes of input that the program has not taken */
     uint32_t used; /* bytes of output that were written, and nobody was told of */
@@ -107,6 +111,9 @@ static int take(void *arg, enum session_message kind, char *data, size_t len)
         cli_print_visible(stderr, data, len);
         (void)fputs(x->raw ? "\r\n" : "\n", stderr);
         break;
+    case SESSION_END:
+        x->out_ends = true;
+        break;
     case SESSION_EXIT:
         if (len == 8) {
             x->status = (int)(frame_number(data) & 255);
@@ -126,6 +133,8 @@ static int write_some(struct exec *x, struct output *o)
 
     if (n < 0 && (errno == EINTR || errno == EAGAIN))
         return 0;
+    if (n < 0 && x->forward)
+        return -ECANCELED;
     if (n < 0) { /* as with a pipe to `head`: the program goes on, and its output is thrown away */
         o->closed = true;
         n = (ssize_t)o->wait.len;
@@ -150,10 +159,12 @@ static int read_some(struct exec *x)
 {
     char text[SESSION_PIECE];
     size_t room = SESSION_WINDOW - x->on_way;
-    ssize_t n = read(STDIN_FILENO, text, room < sizeof(text) ? room : sizeof(text));
+    ssize_t n = read(x->in, text, room < sizeof(text) ? room : sizeof(text));
 
     if (n < 0 && (errno == EINTR || errno == EAGAIN))
         return 0;
+    if (n < 0 && x->forward) /* it was reset */
+        return -ECANCELED;
     if (n > 0) {
         x->on_way += (size_t)n;
         return duplex_send(x->duplex, SESSION_INPUT, text, (size_t)n);
@@ -169,7 +180,7 @@ static int take_signal(struct exec *x, int number)
 
     if (number == SIGWINCH)
         return tell_size(x);
-    if (number == SIGHUP || ++x->interrupts > 1)
+    if (x->forward || number == SIGHUP || ++x->interrupts > 1)
         return -ECANCELED;
     return duplex_send(x->duplex, SESSION_SIGNAL, &byte, 1);
 }
@@ -178,12 +189,11 @@ static int take_signal(struct exec *x, int number)
 
 static int turn(struct exec *x, struct merr *err)
 {
-    struct pollfd p[5] = {
-        {.fd = x->ended ? -1 : duplex_fd(x->duplex), .events = duplex_events(x->duplex)},
-        {.fd = x->signal_fd, .events = POLLIN},
-        {.fd = x->out[0].wait.len > 0 ? x->out[0].fd : -1, .events = POLLOUT},
-        {.fd = x->out[1].wait.len > 0 ? x->out[1].fd : -1, .events = POLLOUT},
-        {.fd = x->input && !x->ended && x->on_way < SESSION_WINDOW ? STDIN_FILENO : -1, .events = POLLIN}};
+    struct pollfd p[5] = {{.fd = x->ended ? -1 : duplex_fd(x->duplex), .events = duplex_events(x->duplex)},
+                          {.fd = x->signal_fd, .events = POLLIN},
+                          {.fd = x->out[0].wait.len > 0 ? x->out[0].fd : -1, .events = POLLOUT},
+                          {.fd = x->out[1].wait.len > 0 ? x->out[1].fd : -1, .events = POLLOUT},
+                          {.fd = x->input && !x->ended && x->on_way < SESSION_WINDOW ? x->in : -1, .events = POLLIN}};
     struct signalfd_siginfo info;
     int r;
 
@@ -196,6 +206,10 @@ static int turn(struct exec *x, struct merr *err)
             TRY(write_some(x, &x->out[i]));
     if (p[4].revents)
         TRY(read_some(x));
+    if (x->forward && x->out_ends && x->out[0].wait.len == 0) {
+        (void)shutdown(x->out[0].fd, SHUT_WR);
+        x->out_ends = false;
+    }
     if (x->ended) /* and the session with it: what is left is to be written */
         return 0;
     TRY(tell_used(x));
@@ -225,7 +239,7 @@ static size_t piece_of(int fd)
 {
     struct stat st;
 
-    return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? FILE_PIECE : PIPE_PIECE;
+    return fstat(fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISSOCK(st.st_mode)) ? FILE_PIECE : PIPE_PIECE;
 }
 
 static int catch_signals(void)
@@ -241,11 +255,11 @@ static int catch_signals(void)
     return signalfd(-1, &set, SFD_CLOEXEC);
 }
 
-/* Join a session that was opened, and be its program's terminal. */
-static int join(struct cli *c, const json_t *session, bool input, bool tty)
+/* Join a session that was opened, with these ends. */
+static int join(const struct cli *c, const json_t *session, struct exec ends)
 {
     const char *trusted = getenv("MUSTER_CACERT");
-    struct exec x = {.input = input, .tty = tty, .out = {{.fd = STDOUT_FILENO}, {.fd = STDERR_FILENO}}};
+    struct exec x = ends;
     struct merr err = {""};
     int r = duplex_open(&(struct duplex_cfg){.url = client_url(c->client),
                                              .path = cli_str(session, "url"),
@@ -260,9 +274,9 @@ static int join(struct cli *c, const json_t *session, bool input, bool tty)
         buf_init(&x.out[i].wait, 2 * SESSION_WINDOW);
         x.out[i].piece = piece_of(x.out[i].fd);
     }
-    if (tty && isatty(STDIN_FILENO))
+    if (x.tty && isatty(STDIN_FILENO))
         set_raw(&x);
-    r = !input ? duplex_send(x.duplex, SESSION_END, NULL, 0) : 0;
+    r = !x.input ? duplex_send(x.duplex, SESSION_END, NULL, 0) : 0;
     r = r == 0 ? go_on(&x) : cli_fail(CLI_FAILED, "no memory");
     duplex_close(x.duplex, FRAME_CLOSE_DONE, "");
     duplex_free(x.duplex);
@@ -270,6 +284,15 @@ static int join(struct cli *c, const json_t *session, bool input, bool tty)
     buf_clear(&x.out[0].wait);
     buf_clear(&x.out[1].wait);
     return r;
+}
+
+int exec_connect(const struct cli *c, const json_t *session, int connection)
+{
+    (void)fcntl(connection, F_SETFL, O_NONBLOCK);
+    return join(
+        c, session,
+        (struct exec){
+            .in = connection, .input = true, .forward = true, .out = {{.fd = connection}, {.fd = STDERR_FILENO}}});
 }
 
 /* --- the command ------------------------------------------------------------------------------------------------- */
@@ -319,5 +342,8 @@ int exec_run(struct cli *c)
         return cli_fail(CLI_FAILED, "the program's words, or the variables, are no UTF-8");
     TRY(cli_job_path(c->arg[0], "/exec", path));
     TRY(cli_call(c, "POST", path, body, NULL, &session));
-    return join(c, session, input, tty);
+    return join(
+        c, session,
+        (struct exec){
+            .in = STDIN_FILENO, .input = input, .tty = tty, .out = {{.fd = STDOUT_FILENO}, {.fd = STDERR_FILENO}}});
 }

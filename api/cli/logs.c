@@ -399,3 +399,26 @@ int logs_submitted(struct cli *c, const char *job)
 
     return r ? r : watch_outcome(c, job, false);
 }
+
+int logs_attach(struct cli *c)
+{
+    json_auto_t *job = NULL;
+    char path[256];
+    bool any;
+    int r;
+
+    if (cli_option(c, "interactive"))
+        return cli_fail(CLI_USAGE,
+                        "a job's program has no standard input: muster exec %s -i -- PROGRAM has one of yours",
+                        c->arg[0]);
+    TRY(cli_job_path(c->arg[0], "", path));
+    TRY(cli_call(c, "GET", path, NULL, NULL, &job));
+    if (cli_job_ended(job))
+        return cli_fail(CLI_FAILED, "job '%s' is %s: its output is what muster logs %s prints", c->arg[0],
+                        cli_str(job, "state"), c->arg[0]);
+    (void)fprintf(stderr, "output of job '%s' from now on; Ctrl-C leaves it running\n", c->arg[0]);
+    r = run(c,
+            (struct log_reader){.job = c->arg[0], .rank = cli_number(c, "rank", -1), .tail = cli_number(c, "tail", 0)},
+            true, false, &any);
+    return r ? r : watch_outcome(c, c->arg[0], false);
+}

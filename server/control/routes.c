@@ -138,6 +138,7 @@ RUN(enroll_join)
 RUN(enroll_renew)
 RUN(secrets_put)
 RUN(sessions_exec)
+RUN(sessions_forward)
 RUN(polls_assignments)
 RUN(polls_keys)
 RUN(reports_take)
@@ -246,6 +247,11 @@ static void on_tokens_create(void *arg, struct http_req *req)
 static void on_sessions_exec(void *arg, struct http_req *req)
 {
     post_object(arg, req, run_sessions_exec);
+}
+
+static void on_sessions_forward(void *arg, struct http_req *req)
+{
+    post_object(arg, req, run_sessions_forward);
 }
 
 /* To the relay at once: the core has said already who may. */
@@ -545,6 +551,7 @@ const struct http_route routes_table[] = {
     {"GET", "/v1/jobs/{id}/incidents/{n}", ROLE_VIEWER, on_jobs_incidents, 0, NULL},
     {"GET", "/v1/jobs/{id}/explain", ROLE_VIEWER, on_jobs_explain, 0, NULL},
     {"POST", "/v1/jobs/{id}/exec", ROLE_USER, on_sessions_exec, 0, NULL},
+    {"POST", "/v1/jobs/{id}/forward", ROLE_USER, on_sessions_forward, 0, NULL},
     {"GET", "/v1/exec/{session}", ROLE_NONE, on_relay_client, 0, queries_exec},
     {"GET", "/v1/events", ROLE_VIEWER, on_timeline_of_all, 0, queries_events},
     {"GET", "/v1/nodes", ROLE_VIEWER, on_nodes_list, 0, queries_nodes},

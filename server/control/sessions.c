@@ -51,9 +51,9 @@ static bool are_variables(json_t *env)
     return true;
 }
 
-static bool are_known(const json_t *body)
+/* known: names with a space around each. */
+static bool are_known(const json_t *body, const char *known)
 {
-    static const char *const known = " argv tty rank env workdir cols rows ";
     const char *name;
     char word[64];
     json_t *v;
@@ -76,7 +76,7 @@ static const char *fault_of(const json_t *body)
     free(text);
     if (!fits)
         return "the body is longer than 32 KiB";
-    if (!are_known(body))
+    if (!are_known(body, " argv tty rank env workdir cols rows "))
         return "the body has argv, tty, rank, env, workdir, cols and rows, and nothing else";
     if (!are_words(json_object_get(body, "argv")))
         return "'argv' is the program and its arguments: 1 to 256 texts without NUL";
@@ -143,11 +143,13 @@ static struct entry *find_job(struct core *c, struct call *call)
     return NULL;
 }
 
-/* Open a session and answer by it. asked: what the agent is told besides whose it is; taken over. */
+/* Open a session and answer by it. asked: the body, which the agent is told; taken over. */
 static void open_new(struct core *c, struct call *call, const struct entry *e, json_int_t rank, json_t *asked)
 {
     const struct job_place *place = find_place(c, call, &e->job, rank);
-    struct relay_session s = {.generation = e->job.generation, .rank = (int)rank};
+    struct relay_session s = {.generation = e->job.generation,
+                              .rank = (int)rank,
+                              .port = (int)json_integer_value(json_object_get(asked, "port"))};
     char begin[FRAME_MAX], url[96], *text;
     struct merr err = {""};
     int n, r;
@@ -203,6 +205,26 @@ void sessions_exec(struct core *c, struct call *call)
     json_decref(names);
 }
 
+void sessions_forward(struct core *c, struct call *call)
+{
+    const json_t *port = json_object_get(call->body, "port"), *rank = json_object_get(call->body, "rank");
+    struct entry *e = find_job(c, call);
+
+    if (!e)
+        return;
+    if (!are_known(call->body, " port rank ") || !port || !is_number(port, 1, UINT16_MAX) ||
+        !is_number(rank, 0, INT32_MAX)) {
+        call_problem(call, 422, "forward-invalid",
+                     "the body has 'port', 1 to 65535, and 'rank', a number from 0 on, and nothing else");
+        return;
+    }
+    open_new(c, call, e, json_integer_value(rank), json_incref(call->body));
+    if (call->status == 201)
+        call_changed_new(call, NULL,
+                         json_pack("{s:s, s:O, s:O, s:O*}", "what", "forward_opened", "session",
+                                   json_object_get(call->reply, "session"), "port", port, "rank", rank));
+}
+
 /* --- agents ------------------------------------------------------------------------------------------------------- */
 
 static void list(void *arg, const struct relay_session *s)
@@ -241,9 +263,10 @@ void sessions_ended(void *arg, const struct relay_session *s)
 
     if (!call)
         return;
-    call->body = json_pack("{s:s, s:s, s:s, s:s, s:i, s:s, s:I, s:I, s:s}", "what", "exec_closed", "session", s->id,
-                           "user", s->user, "job", s->run, "rank", s->rank, "node", s->node, "bytes_in",
-                           (json_int_t)s->bytes[0], "bytes_out", (json_int_t)s->bytes[1], "why", s->why);
+    call->body = json_pack("{s:s, s:s, s:s, s:s, s:i, s:s, s:I, s:I, s:s, s:o*}", "what",
+                           s->port ? "forward_closed" : "exec_closed", "session", s->id, "user", s->user, "job", s->run,
+                           "rank", s->rank, "node", s->node, "bytes_in", (json_int_t)s->bytes[0], "bytes_out",
+                           (json_int_t)s->bytes[1], "why", s->why, "port", s->port ? json_integer(s->port) : NULL);
     if (!queue_give(&((struct core *)arg)->turn.queue, call))
         call_free(call);
 }

@@ -17,7 +17,8 @@ struct relay_session;
 #define SESSIONS_WORDS_MAX 256        /* of a command line, and of its variables */
 #define SESSIONS_BYTES_MAX (32 << 10) /* of all that */
 
-void sessions_exec(struct core *c, struct call *call); /* POST /v1/jobs/{id}/exec */
+void sessions_exec(struct core *c, struct call *call);    /* POST /v1/jobs/{id}/exec */
+void sessions_forward(struct core *c, struct call *call); /* POST /v1/jobs/{id}/forward */
 
 /* Those that the agent of a node is to join: a new array. */
 json_t *sessions_waiting(const struct core *c, const struct node *n);

@@ -359,14 +359,15 @@ static const char *limit_reached(const struct relay *y, const struct relay_sessi
 
     for (const struct session *o = y->first; o; o = o->next) {
         of_user += strcmp(o->s.user, s->user) == 0;
-        of_group += strcmp(o->s.group, s->group) == 0;
+        of_group += strcmp(o->s.group, s->group) == 0 && !o->s.port == !s->port;
     }
     if (y->n >= RELAY_MOST)
         return "this server has as many sessions as it may have (512)";
     if (of_user >= RELAY_OF_USER)
         return "you have as many sessions as one user may have (128)";
     if (of_group >= RELAY_OF_GROUP)
-        return "this job has as many sessions as it may have (16)";
+        return s->port ? "this job has as many connections to its ports as it may have (16)"
+                       : "this job has as many sessions as it may have (16)";
     return NULL;
 }
 

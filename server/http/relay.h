@@ -27,7 +27,7 @@
 #define RELAY_HELD (1 << 20)
 #define RELAY_MOST 512    /* sessions, */
 #define RELAY_OF_USER 128 /* of one user, */
-#define RELAY_OF_GROUP 16 /* and of one job */
+#define RELAY_OF_GROUP 16 /* and of one job: with programs, and likewise to ports */
 
 struct relay;
 
@@ -36,7 +36,7 @@ struct relay_session {                           /* one that is to be opened, or
     char node[RELAY_NAME_MAX], user[RELAY_NAME_MAX], token[RELAY_NAME_MAX], group[RELAY_NAME_MAX];
     char run[RELAY_NAME_MAX]; /* what the agent is told of it in lists: its run, */
     uint32_t generation;
-    int rank;
+    int rank, port;               /* port: 0 of one with a program */
     uint64_t bytes[2];            /* of the client; of the agent */
     int64_t opened_us, active_us; /* monotonic */
     char why[128];                /* it has ended */

@@ -11,6 +11,7 @@ from tests import specs
 from tests.attack.accounts import USERS, AccountsCluster, missing
 from tests.cluster import BIN, wait_for
 from tests.patience import PATIENCE_S
+from tests.sessions import ECHO, INPUT, Session
 
 pytestmark = pytest.mark.skipif(missing() != "", reason=missing())
 
@@ -209,6 +210,35 @@ def test_users_of_one_node_neither_see_nor_stop_each_other(cluster, tokens):
     assert cluster.wait(job, "running")["generation"] == 1
     cluster.action(job, "cancel")
     cluster.wait(job, "cancelled")
+
+
+def test_a_port_is_reached_as_the_jobs_user_and_whoever_pretends_to_be_of_the_job_is_not(cluster, tokens):
+    alices = cluster.api("POST", "/v1/jobs", {"name": "listens", "devices": {"min": 1, "max": 1}, "command": {
+        "argv": ["python3", "-c", ECHO]}}, token=tokens["alice"])["id"]
+    pretends = ["env", f"MUSTER_JOB={alices}", "python3", "-c", ECHO]
+    bobs = cluster.api("POST", "/v1/jobs", {"name": "pretends", "devices": {"min": 1, "max": 1}, "command": {
+        "argv": pretends}}, token=tokens["bob"])["id"]
+    port = {}
+    for job in (alices, bobs):
+        path = f"{cluster.jobs_dir}/{job}/port"
+        wait_for("its port", lambda path=path: os.path.exists(path))
+        with open(path, encoding="ascii") as f:
+            port[job] = int(f.read())
+
+    def joined(number):
+        return Session(cluster.port, cluster.api("POST", f"/v1/jobs/{alices}/forward", {"port": number},
+                                                 token=tokens["alice"])["url"])
+    session = joined(port[alices])
+    session.send(INPUT, b"abc")
+    session.until(lambda: session.output == b"abc")
+    session.close()
+    session = joined(port[bobs])
+    session.closed()
+    assert f"port {port[bobs]} is no program of job '{alices}'" in session.words.decode() and not session.output
+    session.close()
+    for job in (alices, bobs):
+        cluster.action(job, "cancel")
+        cluster.wait(job, "cancelled")
 
 
 def test_training_runs_under_the_accounts_of_its_user_and_hands_its_state_over(cluster, tokens):

@@ -373,6 +373,27 @@ def test_logs_follow_a_job_and_choose_a_rank(cluster):
     assert silent.stdout == "" and silent.stderr == f"no output of job '{quiet}' so far\n"
 
 
+def test_attach_follows_a_job_from_its_last_lines_on_and_ends_as_it_does_or_leaves_it_running(cluster):
+    job = command(cluster, f"seq 20; until [ -e {cluster.folder}/attached ]; do sleep 0.05; done; echo new; exit 3")
+    wait_for("its lines", lambda: said(cluster, "logs", job, "-o", "json")["lines"][-1:] == ["20"])
+
+    def attach():
+        cli = subprocess.Popen([f"{BIN}/muster", "attach", job, "-r", "0", "-n", "2", "--server", cluster.url,
+                                "--token", cluster.token()], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env=cluster.env)
+        assert (cli.stdout.readline(), cli.stdout.readline()) == ("19\n", "20\n")
+        return cli
+    with attach() as left:
+        left.send_signal(signal.SIGINT)
+    assert left.returncode != 0 and cluster.job(job)["state"] == "running"
+    with attach() as cli:
+        write(cluster, "attached", "")
+        out, err = cli.communicate(timeout=PATIENCE_S)
+    assert (out, cli.returncode) == ("new\n", 1) and f"{job} failed" in err
+    assert f"muster logs {job}" in run(cluster, "attach", job, status=1).stderr
+    assert "no standard input" in run(cluster, "attach", job, "-i", status=2).stderr
+
+
 def test_a_followed_line_that_comes_in_pieces_is_whole(cluster):
     """Both ranks pause in the middle of their lines, so that these reach the server, and followers, in pieces."""
     go = os.path.join(cluster.folder, "go-on")

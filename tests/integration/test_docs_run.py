@@ -20,7 +20,8 @@ from tests.store import store_of
 PAGES = ["README.md", *sorted(os.path.relpath(p, ROOT) for p in glob.glob(f"{ROOT}/docs/*.md"))]
 STEPS = 200  # so that there is a step-00000200, as in the examples
 # Which are of jobs that have not ended.
-LIVE = ("suspend", "resume", "cancel", "priority", "scale", "checkpoint now", "diagnose", "exec")
+LIVE = ("suspend", "resume", "cancel", "priority", "scale", "checkpoint now", "diagnose", "exec", "attach",
+        "port-forward")
 
 
 def blocks(page, language):
@@ -162,6 +163,9 @@ class Place:
             cluster.wait(holder, "running")
             job = self.submit(specs.command("true", devices=4))
             run(f"muster explain {job} --save FILE", self.folder, self.env)
+        if re.search("muster (attach|port-forward)", line):  # until they are told to end
+            line = (line.replace("8888:", "0:") + " > said 2>&1 & until grep -E 'is port|leaves it running' said; do "
+                    "sleep 0.05; done; kill $!")
         if "secret delete" in line:
             run("muster secret set hf < hf.token", self.folder, self.env)
         if "checkpoint import" in line:

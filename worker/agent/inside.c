@@ -18,6 +18,8 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/io.h"
+#include "base/try.h"
+#include "worker/agent/listener.h"
 #include "worker/agent/packets.h"
 
 #define LAST_MAX (2 << 20) /* more than two pipes hold */
@@ -28,15 +30,15 @@ struct inside {
     struct packets wire;
     const struct inside_ask *ask;
     pid_t child;
-    int fd[3];        /* ours, of its input and outputs; of a terminal the first two are one. -1: closed */
+    int fd[3];        /* ours, of its input and outputs; the first two are one of a terminal or socket. -1: closed */
     struct buf input; /* for the program */
     uint32_t used;    /* bytes of input that it has taken and that nobody was told of */
     size_t on_way;    /* bytes of output that the client has not used up */
-    bool input_ends, told_end;
-    bool ended, left; /* the program; the other end of the wire */
-    int status;       /* wait status, once ended */
-    size_t last;      /* bytes of output that are passed on after its end */
-    int64_t kill_us;  /* once it has left: when the program is killed */
+    bool input_ends, told_end; /* the client's input; the program knows of it, or takes none */
+    bool ended, left;          /* the program; the other end of the wire */
+    int status;                /* wait status, once ended */
+    size_t last;               /* bytes of output that are passed on after its end */
+    int64_t kill_us;           /* once it has left: when the program is killed */
 };
 
 /* --- the program -------------------------------------------------------------------------------------------------- */
@@ -110,7 +112,18 @@ static void raise_fds(int fds[3])
     }
 }
 
-static int start(struct inside *s)
+/* No program, but a connection to one that is there. */
+static int start_connection(struct inside *s, struct merr *err)
+{
+    const char *job = getenv("MUSTER_JOB");
+
+    TRY(listener_connect(s->ask->port, job ? job : "", &s->fd[IN], err));
+    s->fd[OUT] = fcntl(s->fd[IN], F_DUPFD_CLOEXEC, 3);
+    s->ended = true;
+    return s->fd[OUT] < 0 ? merr_errno(err, -errno, "cannot connect") : 0;
+}
+
+static int start_program(struct inside *s)
 {
     int theirs[3] = {-1, -1, -1};
     int r = s->ask->cols > 0 ? open_terminal(s, theirs) : open_pipes(s, theirs);
@@ -168,11 +181,14 @@ static int feed(struct inside *s)
         if (n <= 0) { /* it takes no more: what comes is thrown away */
             if (s->ask->cols == 0)
                 io_close(&s->fd[IN]);
+            s->told_end = s->told_end || s->ask->port > 0;
             n = (ssize_t)s->input.len;
         }
         buf_drop(&s->input, (size_t)n);
         s->used += (uint32_t)n;
     }
+    if (s->input.len == 0 && s->input_ends && s->ask->port > 0 && s->fd[IN] >= 0)
+        (void)shutdown(s->fd[IN], SHUT_WR); /* the other direction goes on */
     if (s->input.len == 0 && s->input_ends && s->ask->cols == 0)
         io_close(&s->fd[IN]);
     else if (s->input.len == 0 && s->input_ends && !s->told_end)
@@ -200,7 +216,11 @@ static int carry(struct inside *s, int which, bool *ret_more)
         return 0;
     if (n <= 0) { /* of a terminal, EIO: nobody has it open any more */
         io_close(&s->fd[which]);
-        return 0;
+        if (n < 0 && s->ask->port > 0) { /* it was reset: neither direction goes on */
+            io_close(&s->fd[IN]);
+            s->told_end = true;
+        }
+        return s->ask->port > 0 ? packets_send(&s->wire, SESSION_END, NULL, 0) : 0;
     }
     *ret_more = true;
     s->on_way += (size_t)n;
@@ -276,6 +296,16 @@ static int tell_exit(struct inside *s)
     return packets_send(&s->wire, SESSION_EXIT, numbers, sizeof(numbers));
 }
 
+/* Whether all is done that the client waits for. more: there may be more output. */
+static bool is_over(const struct inside *s, bool more)
+{
+    if (s->ask->port > 0)
+        return s->fd[OUT] < 0 && s->told_end;
+    /* What it wrote before its end is in the pipes by now; others that write there are not waited for. */
+    return s->ended && (!more || s->last > LAST_MAX) && (wants_output(s, OUT) || s->fd[OUT] < 0) &&
+           (wants_output(s, ERR) || s->fd[ERR] < 0);
+}
+
 /* One round. False: all is done. */
 static bool work(struct inside *s, int signal_fd)
 {
@@ -298,13 +328,10 @@ static bool work(struct inside *s, int signal_fd)
             (void)kill(-s->child, SIGKILL);
         return !s->ended;
     }
-    /* What it wrote before its end is in the pipes by now; others that write there are not waited for. */
-    if (s->ended && (!more || s->last > LAST_MAX) && (wants_output(s, OUT) || s->fd[OUT] < 0) &&
-        (wants_output(s, ERR) || s->fd[ERR] < 0)) {
-        (void)tell_exit(s);
-        return false;
-    }
-    return true;
+    if (!is_over(s, more))
+        return true;
+    (void)tell_exit(s);
+    return false;
 }
 
 static void wait_for_something(const struct inside *s, int signal_fd)
@@ -331,6 +358,7 @@ static void finish(struct inside *s)
 int inside_run(int wire, const struct inside_ask *ask)
 {
     struct inside s = {.ask = ask, .fd = {-1, -1, -1}};
+    struct merr err = {""};
     sigset_t set;
     int signal_fd, r;
 
@@ -343,9 +371,11 @@ int inside_run(int wire, const struct inside_ask *ask)
     signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     packets_init(&s.wire, wire);
     buf_init(&s.input, 2 * SESSION_WINDOW);
-    r = signal_fd < 0 ? -errno : start(&s);
+    r = signal_fd < 0 ? -errno : ask->port > 0 ? start_connection(&s, &err) : start_program(&s);
     if (r < 0) {
-        (void)packets_send(&s.wire, SESSION_WORDS, strerror(-r), strlen(strerror(-r)));
+        const char *words = *err.text ? err.text : strerror(-r);
+
+        (void)packets_send(&s.wire, SESSION_WORDS, words, strlen(words));
         s.status = 126 << 8;
         (void)tell_exit(&s);
     }
@@ -367,24 +397,26 @@ int inside_main(int argc, char **argv)
         return 126;
     return inside_run(wire, &(struct inside_ask){.cols = (int)strtol(argv[1], NULL, 10),
                                                  .rows = (int)strtol(argv[2], NULL, 10),
-                                                 .argv = argv + 3});
+                                                 .port = (int)strtol(argv[3], NULL, 10),
+                                                 .argv = argv + 4});
 }
 
-char **inside_words(const struct inside_ask *ask, char room[2][8])
+char **inside_words(const struct inside_ask *ask, char room[3][8])
 {
     char **words;
     size_t n = 0;
 
     while (ask->argv[n])
         n++;
-    words = calloc(n + 4, sizeof(*words));
+    words = calloc(n + 5, sizeof(*words));
     if (!words)
         return NULL;
     (void)snprintf(room[0], 8, "%d", ask->cols);
     (void)snprintf(room[1], 8, "%d", ask->rows);
+    (void)snprintf(room[2], 8, "%d", ask->port);
     words[0] = (char *)INSIDE_NAME;
-    words[1] = room[0];
-    words[2] = room[1];
-    memcpy(words + 3, ask->argv, n * sizeof(*words));
+    for (int i = 0; i < 3; i++)
+        words[1 + i] = room[i];
+    memcpy(words + 4, ask->argv, n * sizeof(*words));
     return words;
 }

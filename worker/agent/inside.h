@@ -1,9 +1,9 @@
-/* inside - a session's end inside a run: a program beside a rank, as the rank's user, in its control group and folder
+/* inside - a session's end inside a run: a program beside a rank, or a connection to a port of it
  *
- * The process becomes what asked for (struct inside_ask) says and speaks packets (packets.h) with the session's process
- * (session.h), which has the connection to the server. It ends when its program has, or when the other end has gone:
- * then the program gets SIGHUP, and SIGKILL INSIDE_GRACE_US later. What a program leaves running is for the caller to
- * end.
+ * The process has the rank's user, control group and folder. It speaks packets (packets.h) with the session's process
+ * (session.h), which has the connection to the server. It ends when its program has, when both directions of its
+ * connection have, or when the other end has gone: then the program gets SIGHUP, and SIGKILL INSIDE_GRACE_US later.
+ * What a program leaves running is for the caller to end.
  */
 #ifndef MUSTER_WORKER_AGENT_INSIDE_H
 #define MUSTER_WORKER_AGENT_INSIDE_H
@@ -14,6 +14,7 @@
 
 struct inside_ask {
     int cols, rows; /* of a terminal; 0: it gets none, but pipes */
+    int port;       /* to connect to (listener.h); 0: a program is to run */
     char *const *argv;
 };
 
@@ -23,8 +24,8 @@ int inside_run(int wire, const struct inside_ask *ask);
 /* The same of arguments that inside_words has made, with standard output as the wire. */
 int inside_main(int argc, char **argv);
 
-/* Those arguments: INSIDE_NAME, columns, rows, and the program's. New; NULL: no memory. The texts are borrowed but for
- * the numbers, which are in room. */
-char **inside_words(const struct inside_ask *ask, char room[2][8]);
+/* Those arguments: INSIDE_NAME, columns, rows, port, and the program's. New; NULL: no memory. The texts are borrowed
+ * but for the numbers, which are in room. */
+char **inside_words(const struct inside_ask *ask, char room[3][8]);
 
 #endif

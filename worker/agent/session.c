@@ -164,7 +164,7 @@ static _Noreturn void stand(const struct session *s, const struct inside_ask *as
     struct guard_rank rank = s->guard;
     struct merr err = {""};
     bool by_user;
-    char room[2][8];
+    char room[3][8];
 
     rank.groups = s->cgroup ? s->cgroup : "";
     rank.folder = s->folder;
@@ -197,12 +197,13 @@ static int start(struct session *s, struct merr *err)
     char **words = words_of(json_object_get(s->asked, "argv"));
     struct inside_ask ask = {.argv = words,
                              .cols = tty ? (cols ? (int)json_integer_value(cols) : 80) : 0,
-                             .rows = tty ? (rows ? (int)json_integer_value(rows) : 24) : 0};
+                             .rows = tty ? (rows ? (int)json_integer_value(rows) : 24) : 0,
+                             .port = (int)json_integer_value(json_object_get(s->asked, "port"))};
     int wires[2];
 
     if (folder)
         s->folder = folder;
-    if (!words || !words[0])
+    if (!words || (!words[0] && ask.port == 0))
         return merr_set(err, -ENOMEM, "no memory for the program's words");
     TRY(make_environment(s, err));
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, wires) < 0)

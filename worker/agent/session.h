@@ -1,4 +1,4 @@
-/* session - `muster-agent session`: a connection to the server in one hand, a program inside a run in the other
+/* session - `muster-agent session`: a connection to the server in one hand, what is inside a run in the other
  *
  * The agent starts one for each session of a rank (sessions.h). It joins the session at the server, hears what is
  * asked, has inside.h do that as the rank's user, and passes messages on: so a slow reader, or one that lies, holds

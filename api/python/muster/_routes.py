@@ -114,6 +114,11 @@ class Routes:
         admins."""
         return cast('Session', self._transport.call('POST', f"/v1/jobs/{quote(id)}/exec", body=body, again=False))
 
+    def open_connection(self, id: str, body: OpenConnectionBody) -> Session:
+        """POST /v1/jobs/{id}/forward: Open a connection to a port of a live job's programs; for its owner and
+        admins."""
+        return cast('Session', self._transport.call('POST', f"/v1/jobs/{quote(id)}/forward", body=body, again=False))
+
     def join_session(self, session: str, *, ticket: Optional[str] = None) -> None:
         """GET /v1/exec/{session}: The WebSocket of a session (RFC 6455), with its ticket in place of a token."""
         self._transport.call('GET', f"/v1/exec/{quote(session)}", query={'ticket': ticket})
@@ -360,6 +365,11 @@ class AsyncRoutes:
         """POST /v1/jobs/{id}/exec: Open a session with a program beside a rank of a live job; for its owner and
         admins."""
         return cast('Session', await self._call('POST', f"/v1/jobs/{quote(id)}/exec", body=body, again=False))
+
+    async def open_connection(self, id: str, body: OpenConnectionBody) -> Session:
+        """POST /v1/jobs/{id}/forward: Open a connection to a port of a live job's programs; for its owner and
+        admins."""
+        return cast('Session', await self._call('POST', f"/v1/jobs/{quote(id)}/forward", body=body, again=False))
 
     async def join_session(self, session: str, *, ticket: Optional[str] = None) -> None:
         """GET /v1/exec/{session}: The WebSocket of a session (RFC 6455), with its ticket in place of a token."""

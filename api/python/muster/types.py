@@ -721,6 +721,11 @@ class OpenSessionBody(TypedDict, total=False):
     rows: int
 
 
+class OpenConnectionBody(TypedDict, total=False):
+    port: int
+    rank: int
+
+
 class ListIncidentsAnswer(TypedDict, total=False):
     incidents: List[IncidentBrief]
 
