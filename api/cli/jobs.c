@@ -9,6 +9,7 @@
 
 #include "api/cli/cli.h"
 #include "api/cli/print.h"
+#include "api/cli/promises.h"
 #include "api/cli/upload.h"
 #include "api/cli/commands.h"
 #include "api/times.h"
@@ -135,18 +136,22 @@ static long long devices_had(const json_t *job)
 static void print_jobs(json_t *jobs)
 {
     static const struct cli_table table = {
-        .head = {"JOB", "NAME", "USER", "STATE", "KIND", "PRI", "DEVICES", "STEP", "TIME", "WHY"},
-        .n = 10,
-        .right = 1 << 5,
+        .head = {"JOB", "NAME", "USER", "STATE", "AHEAD", "KIND", "PRI", "DEVICES", "STEP", "TIME", "WHY"},
+        .n = 11,
+        .right = 1 << 4 | 1 << 6,
         .state = 3,
-        .spare = {4, 2, 5, 6}};
+        .spare = {5, 2, 6, 4, 7}};
     json_t *rows = json_array(), *job;
     size_t i;
 
     json_array_foreach (jobs, i, job) {
         const json_t *p = json_object_get(job, "progress"), *d = json_object_get(job, "devices");
         char progress[48] = "-", devices[48], priority[16], name[24], time[CLI_DURATION_MAX], id[320];
+        const json_t *queue = json_object_get(job, "queue");
+        char ahead[24] = "";
 
+        if (queue)
+            (void)snprintf(ahead, sizeof(ahead), "%lld", cli_int(queue, "ahead"));
         if (json_is_object(p) && cli_int(p, "steps") > 0)
             (void)snprintf(progress, sizeof(progress), "%lld/%lld", cli_int(p, "step"), cli_int(p, "steps"));
         else if (json_object_get(job, "array"))
@@ -160,9 +165,9 @@ static void print_jobs(json_t *jobs)
         (void)snprintf(name, sizeof(name), "%.20s", cli_str(job, "name"));
         cli_job_time(job, time);
         (void)cli_row(rows,
-                      (const char *[]){id, name, cli_str(job, "user"), cli_str(job, "state"), cli_str(job, "kind"),
-                                       priority, devices, progress, time, cli_job_why(job)},
-                      10);
+                      (const char *[]){id, name, cli_str(job, "user"), cli_str(job, "state"), ahead,
+                                       cli_str(job, "kind"), priority, devices, progress, time, cli_job_why(job)},
+                      11);
     }
     cli_print_table_new(&table, rows);
 }
@@ -294,6 +299,7 @@ static void print_job(const json_t *job)
     if (json_is_object(l))
         (void)printf("layout        tp %lld x pp %lld x cp %lld x dp %lld\n", cli_int(l, "tp"), cli_int(l, "pp"),
                      cli_int(l, "cp"), cli_int(l, "dp"));
+    promises_print(job);
     print_plan(json_object_get(job, "plan"));
     print_array(json_object_get(job, "array"));
     print_progress(job);
@@ -358,6 +364,7 @@ static int save_snapshot(struct cli *c, const char *file)
 void cli_print_cause(const json_t *cause, const char *said)
 {
     const json_t *starts = json_object_get(cause, "starts"), *behind = json_object_get(cause, "behind");
+    char start[PROMISES_START_MAX];
     json_t *item;
     size_t i;
 
@@ -371,8 +378,9 @@ void cli_print_cause(const json_t *cause, const char *said)
         (void)printf("%s%s%s", i ? ", " : "    behind: ", json_string_value(item) ? json_string_value(item) : "",
                      i + 1 == json_array_size(behind) ? "\n" : "");
     }
-    if (json_is_string(json_object_get(starts, "at")))
-        (void)printf("    expected to start at %s, by %s\n", cli_str(starts, "at"), cli_str(starts, "basis"));
+    promises_start(starts, start);
+    if (*start)
+        (void)printf("    starts %s\n", start);
     json_array_foreach (json_object_get(cause, "would_help"), i, item) {
         (void)printf("    would help: %s\n", json_string_value(item) ? json_string_value(item) : "");
     }

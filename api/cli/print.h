@@ -43,7 +43,7 @@ struct cli_table {
     bool clear;             /* clear the rest of each line of a terminal: the table is drawn over another */
     bool whole;             /* the last column is never cut: a path or a name that one copies */
     size_t marked;          /* row shown as chosen, from 1; 0: none */
-    unsigned char spare[4]; /* columns (never 0) left out where a terminal is narrow, in this order */
+    unsigned char spare[5]; /* columns (never 0) left out where a terminal is narrow, in this order */
 };
 
 /* Print rows (an array of arrays of text, taken over) under their heads, each column as wide as it needs; the last

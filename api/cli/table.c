@@ -193,6 +193,8 @@ static const struct command commands[] = {
      quarantine_act, true, {{0}}},
     {"quarantine drop", "RECORD", 1, 1, "remove such a record; of a job also its events, logs and metrics",
      "muster quarantine drop job:j17", quarantine_act, true, {{0}}},
+    {"report estimates", "", 0, 0, "show how good the scheduler's estimates of starts were, by what they rested on",
+     "muster report estimates", reports_estimates, true},
     {"audit", "", 0, 0, "show what people changed and what they were refused; for admins",
      "muster audit --user ann --last 7d", audit_run, true,
      {{"user", 0, "NAME", "only of this user", TEXT},

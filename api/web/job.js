@@ -106,12 +106,16 @@ function head(getJob) {
 
 /* --- why it waits; why it failed --------------------------------------------------------------------- */
 
+/* What an estimate of its start rests on. */
+const BASES = { 'time-limits': (j) => `after ${j}’s time limit`, 'work-left': (j) => `when ${j} is expected to be done`,
+    'next-round': () => 'in a coming full round', reserved: () => 'when the devices kept for it are free' };
+
 function explainBox(id, signal) {
     const el = h('section.callout', { 'aria-label': 'Why it waits', hidden: true });
     let shown = null;
     async function update(job) {
         el.hidden = !ui.isWaiting(job);
-        const sig = `${job.state} ${job.reason?.text}`;
+        const sig = `${job.state} ${job.reason?.text} ${job.queue?.ahead} ${job.starts?.at}`;
         if (el.hidden || sig === shown)
             return;
         shown = sig;
@@ -126,7 +130,8 @@ function explainBox(id, signal) {
             ...e.causes.filter((c) => c.classes?.length).map((c) => h('p.note', {}, 'Devices it may use: ',
                 c.classes.map((k) => `${k.free} of ${k.total} ${k.class} free`).join(', '))),
             ...e.causes.filter((c) => c.starts?.at).map((c) => h('p.note', {},
-                `Expected to start at ${ui.when(c.starts.at)}, by ${c.starts.basis}.`)));
+                `Expected to start at ${ui.when(c.starts.at)}, ${BASES[c.starts.basis]?.(c.starts.after ?? 'another job')}.`)),
+            ...job.queue ? [h('p.note', {}, `${job.queue.ahead} ahead of it in the queue, which take ${job.queue.ahead_devices} devices.`)] : []);
         } catch (e) {
             if (e.name !== 'AbortError')
                 el.replaceChildren(h('p', {}, ui.sentence(e.message)));

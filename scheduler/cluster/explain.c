@@ -37,15 +37,6 @@ const char *explain_code_name(enum explain_code code)
     return name[code];
 }
 
-static const char *basis_name(enum explain_basis basis)
-{
-    static const char *const name[] = {"unknown", "work left of running jobs at their measured speed", "time-limits",
-                                       "elastic jobs give way in the next full round"};
-
-    assert((size_t)basis < sizeof(name) / sizeof(name[0]));
-    return name[basis];
-}
-
 static int32_t sum(const int32_t v[RATES_TYPES_MAX], uint32_t types)
 {
     int64_t n = 0;
@@ -141,66 +132,16 @@ static void blame_holders(const struct sched_input *in, const struct sched_plan 
             c->behind[c->n_behind++] = in->jobs[i].id;
 }
 
-struct ending {
-    int64_t at_us;
-    int32_t devices;
-    uint64_t id;
-    bool by_limit;
-};
-
-static int by_end(const void *a, const void *b)
+/* Of all that wait; this one's is what is wanted. */
+static int foresee(const struct sched_input *in, const struct sched_plan *plan, size_t job, struct forecast *ret)
 {
-    const struct ending *x = a, *y = b;
+    struct forecast *all = calloc(in->n_jobs + 1, sizeof(*all));
+    int r = all ? forecast_all(in, plan, all) : -ENOMEM;
 
-    if (x->at_us != y->at_us)
-        return x->at_us < y->at_us ? -1 : 1;
-    return (x->id > y->id) - (x->id < y->id);
-}
-
-/* When enough devices come free by the ends of what runs, or sooner because elastic jobs can give way. */
-static int foresee(const struct sched_input *in, const struct sched_plan *plan, size_t job, struct explain_cause *c)
-{
-    const struct sched_job *me = &in->jobs[job];
-    struct ending *ends = calloc(in->n_jobs + 1, sizeof(*ends));
-    int32_t free_then = c->wait.free, surplus = 0;
-    size_t n = 0;
-    bool limits = false;
-
-    if (!ends)
-        return -ENOMEM;
-    for (size_t i = 0; i < in->n_jobs; i++) {
-        const struct sched_job *j = &in->jobs[i];
-        int64_t rate = plan->verdicts[i].shape.rate_ups;
-        int32_t has = i == job ? 0 : holds(in, plan, i, sched_job_types(me));
-
-        if (has == 0)
-            continue;
-        if (!j->fixed && has > j->min)
-            surplus += has - j->min;
-        if (sched_left_us(j, rate) < SCHED_LEFT_UNKNOWN) {
-            int64_t left = sched_left_us(j, rate);
-
-            ends[n++] = (struct ending){
-                .id = j->id, .devices = has, .at_us = in->config.now_us + left, .by_limit = left == j->limit_us};
-        }
-    }
-    qsort(ends, n, sizeof(*ends), by_end);
-    for (size_t i = 0; i < n && c->basis == EXPLAIN_UNKNOWN; i++) {
-        free_then += ends[i].devices;
-        limits = limits || ends[i].by_limit;
-        if (free_then >= c->wait.need) {
-            c->start_us = ends[i].at_us;
-            c->basis = limits ? EXPLAIN_BY_LIMITS : EXPLAIN_BY_ENDS;
-        }
-    }
-    free(ends);
-    if (in->config.policy == SCHED_POLICY_MUSTER && c->wait.free + surplus >= c->wait.need &&
-        (c->start_us < 0 || c->start_us > in->config.now_us + in->config.hold_us)) {
-        c->start_us =
-            in->config.now_us + (in->config.hold_us > in->config.round_us ? in->config.hold_us : in->config.round_us);
-        c->basis = EXPLAIN_BY_SHRINK;
-    }
-    return 0;
+    if (r == 0)
+        *ret = all[job];
+    free(all);
+    return r;
 }
 
 static void advise(const struct sched_input *in, size_t job, struct explain_cause *c)
@@ -245,7 +186,7 @@ static void advise(const struct sched_input *in, size_t job, struct explain_caus
 
 int explain_job(const struct sched_input *in, const struct sched_plan *plan, size_t job, struct explain_cause *ret)
 {
-    struct explain_cause c = {.start_us = -1};
+    struct explain_cause c = {.forecast = {.start_us = -1}};
     struct explain_tally tally;
     int32_t least, most, has = holds(in, plan, job, UINT32_MAX);
 
@@ -270,7 +211,7 @@ int explain_job(const struct sched_input *in, const struct sched_plan *plan, siz
         c.behind[c.n_behind++] = c.wait.behind;
     else if (c.wait.code == EXPLAIN_INSUFFICIENT || c.wait.code == EXPLAIN_FRAGMENTED || c.wait.code == EXPLAIN_SHRUNK)
         blame_holders(in, plan, job, &c);
-    if ((c.wait.code == EXPLAIN_INSUFFICIENT || c.wait.code == EXPLAIN_BEHIND) && foresee(in, plan, job, &c) < 0)
+    if (plan->verdicts[job].n == 0 && foresee(in, plan, job, &c.forecast) < 0)
         return -ENOMEM;
     advise(in, job, &c);
     *ret = c;
@@ -436,9 +377,27 @@ static void print_classes(const struct explain_cause *c, const char *const *type
     (void)buf_printf(out, "]");
 }
 
+static void print_time(const char *name, int64_t us, struct buf *out)
+{
+    char at[CLOCK_RFC3339_MAX];
+
+    if (us > 0)
+        clock_rfc3339(us, at);
+    (void)buf_printf(out, us > 0 ? "\"%s\": \"%s\"" : "\"%s\": null", name, us > 0 ? at : "");
+}
+
+void explain_print_forecast(const struct forecast *f, struct buf *out)
+{
+    (void)buf_printf(out, "{");
+    print_time("at", f->start_us, out);
+    (void)buf_printf(out, ", \"basis\": \"%s\", ", forecast_basis_name(f->basis));
+    print_time("latest", f->latest_us, out);
+    (void)buf_printf(out, f->after ? ", \"after\": \"j%llu\"}" : ", \"after\": null}", (unsigned long long)f->after);
+}
+
 int explain_print(const struct explain_cause *c, const char *const *types, struct buf *out)
 {
-    char text[256], at[CLOCK_RFC3339_MAX];
+    char text[256];
 
     explain_wait_text(&c->wait, text, sizeof(text));
     (void)buf_printf(out,
@@ -459,9 +418,8 @@ int explain_print(const struct explain_cause *c, const char *const *types, struc
     }
     (void)buf_printf(out, "]");
     print_classes(c, types, out);
-    if (c->start_us >= 0)
-        clock_rfc3339(c->start_us, at);
-    (void)buf_printf(out, ", \"starts\": {\"at\": %s%s%s, \"basis\": \"%s\"}}", c->start_us < 0 ? "null" : "\"",
-                     c->start_us < 0 ? "" : at, c->start_us < 0 ? "" : "\"", basis_name(c->basis));
+    (void)buf_printf(out, ", \"starts\": ");
+    explain_print_forecast(&c->forecast, out);
+    (void)buf_printf(out, "}");
     return buf_failed(out) ? -EMSGSIZE : 0;
 }

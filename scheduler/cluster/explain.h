@@ -5,7 +5,7 @@
 #ifndef MUSTER_SCHEDULER_CLUSTER_EXPLAIN_H
 #define MUSTER_SCHEDULER_CLUSTER_EXPLAIN_H
 
-#include "scheduler/cluster/sched.h"
+#include "scheduler/cluster/forecast.h"
 
 #define EXPLAIN_BEHIND_MAX 8
 #define EXPLAIN_HELP_MAX 8
@@ -65,13 +65,6 @@ struct explain_help {
     int32_t n;
 };
 
-enum explain_basis {
-    EXPLAIN_UNKNOWN,   /* nobody can say when it starts */
-    EXPLAIN_BY_ENDS,   /* by the work left of what runs and its measured speed */
-    EXPLAIN_BY_LIMITS, /* by the time limits of what runs */
-    EXPLAIN_BY_SHRINK, /* elastic jobs give way in a coming full round */
-};
-
 struct explain_class { /* of the types it may use, those with devices */
     int type;
     int32_t total, free, drained, spare;
@@ -85,8 +78,7 @@ struct explain_cause {
     size_t n_behind;
     struct explain_help help[EXPLAIN_HELP_MAX];
     size_t n_help;
-    int64_t start_us; /* when it is expected to start, -1: unknown */
-    enum explain_basis basis;
+    struct forecast forecast; /* while it waits; start_us is -1 otherwise */
 };
 
 void explain_count(const struct sched_input *in, const struct sched_plan *plan, struct explain_tally *ret);
@@ -103,6 +95,9 @@ const char *explain_code_name(enum explain_code code);
 
 /* A cause as one JSON object, as REST and the CLI show it; types: their names. Returns 0 or -EMSGSIZE of the buffer. */
 int explain_print(const struct explain_cause *cause, const char *const *types, struct buf *out);
+
+/* When it starts, as an object. */
+void explain_print_forecast(const struct forecast *f, struct buf *out);
 
 /* In words; cut to size. Jobs are named as "j17". */
 void explain_wait_text(const struct explain_wait *wait, char *ret, size_t size);

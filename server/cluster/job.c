@@ -308,6 +308,8 @@ void job_shift(struct job *j, int64_t by_us)
     j->retry_us += j->retry_us > 0 ? by_us : 0;
     j->waiting_us += by_us;
     j->changed_us += by_us;
+    j->estimate.made_us += j->estimate.made_us > 0 ? by_us : 0;
+    j->estimate.start_us += j->estimate.made_us > 0 ? by_us : 0;
     j->past.infra_since_us += j->past.infra_since_us > 0 ? by_us : 0;
     j->past.moves_since_us += j->past.moves_since_us > 0 ? by_us : 0;
 }

@@ -67,6 +67,13 @@ struct job_holder { /* a node that the job has left and whose memory may have it
 enum job_when { JOB_AFTER_OK, JOB_AFTER_ENDED, JOB_AFTER_FAILED, JOB_AFTER_STARTED, JOB_WHENS };
 enum job_is { JOB_IS_OPEN, JOB_IS_MET, JOB_IS_BROKEN }; /* broken: it can never be as wanted */
 
+struct job_estimate {          /* of its first start, the first that was made; made_us 0: none was */
+    int64_t made_us, start_us; /* wall */
+    int64_t late_us;           /* how much later than that it started, once it has */
+    uint64_t after;            /* the job whose end was to give it the last devices; 0: none */
+    char basis[16];            /* forecast_basis_name() */
+};
+
 struct job_after { /* a job that another one comes after */
     uint64_t job;
     enum job_when when;
@@ -123,6 +130,7 @@ struct job {
     double step_ms;                       /* nor this: steps of the newest run take about so long; 0: none was seen */
     int64_t shipped;                      /* nor this: bytes of logs and metrics that the server has kept of it */
     int64_t drain_by_us;                  /* nor this, wall: its run has to have ended by then; 0: no matter when */
+    struct job_estimate estimate;         /* nor this */
     bool moves;                           /* nor this: its run was told to leave its state in its nodes' memories */
     struct job_holder *holders;           /* nor these: of the run before, until the next one is over; owned */
     size_t n_holders;

@@ -10,6 +10,7 @@
 #include "server/cluster/slots.h"
 #include "server/cluster/stragglers.h"
 #include "server/control/change.h"
+#include "server/control/estimates.h"
 #include "server/control/givers.h"
 #include "server/control/learn.h"
 #include "server/control/plans.h"
@@ -74,6 +75,7 @@ static void assign(struct core *c, struct entry *e, struct job_place *p, size_t 
         if (change_job(c, e, &cause, &err) == 0) {
             e->run.folders = ENTRY_FOLDERS_WANTED;
             runs_adopt(c, e);
+            estimates_started(c, e);
             givers_start(c, e);
             retire_generation(c, e);
             plans_adopt(e);
@@ -350,6 +352,7 @@ static void follow_plan(struct core *c, const struct round *r, const struct sche
     for (size_t i = 0; i < r->in.n_jobs; i++)
         if (job_waits(&r->entries[i]->job))
             r->entries[i]->wait = explain_wait(&tally, &r->in, plan, i);
+    estimates_note(c, r, plan);
     for (size_t i = 0; i < plan->n_order; i++)
         follow_verdict(c, r, plan, plan->order[i]);
     share_anew(c, r);

@@ -121,6 +121,7 @@ struct entry {
     struct entry_plan plan;
     struct pace pace;
     struct explain_wait wait; /* of the last round, while it waits */
+    struct forecast forecast; /* of that round, too */
     struct target *target;    /* owned; none: n_target is 0 */
     size_t n_target;
     struct entry_run run;

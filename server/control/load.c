@@ -12,6 +12,7 @@
 #include "server/control/auth_load.h"
 #include "server/control/change.h"
 #include "server/control/enroll.h"
+#include "server/control/estimates.h"
 #include "server/control/events.h"
 #include "server/control/givers.h"
 #include "server/control/plans.h"
@@ -258,6 +259,7 @@ int load_all(struct core *c, struct merr *err)
     TRY(enroll_load(c, err));
     TRY(secrets_load(c, err));
     TRY(usage_load(c, err));
+    TRY(estimates_load(c, err));
     TRY(records_read_arrays(c, err));
     TRY(load_jobs(c, err));
     arrays_loaded(c);

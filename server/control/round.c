@@ -549,6 +549,7 @@ static int show_waiting(struct core *c, struct round *r, struct entry **waiting,
         } else {
             e->wait =
                 (struct explain_wait){.code = EXPLAIN_BEHIND, .need = e->job.min, .behind = waiting[i - 1]->job.id};
+            e->forecast = (struct forecast){.start_us = -1, .ahead = (int32_t)i};
             r->cut = true;
         }
     }

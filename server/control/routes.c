@@ -17,6 +17,7 @@
 #include "server/control/bulk.h"
 #include "server/control/bundles.h"
 #include "server/control/enroll.h"
+#include "server/control/estimates.h"
 #include "server/control/events.h"
 #include "server/control/files.h"
 #include "server/control/jobs.h"
@@ -116,6 +117,7 @@ PLAIN(secrets_list)
 PLAIN(secrets_drop)
 PLAIN(enroll_forget)
 PLAIN(nodes_cluster)
+PLAIN(estimates_report)
 PLAIN(nodes_snapshot)
 PLAIN(projects_get)
 PLAIN(projects_list)
@@ -564,6 +566,7 @@ const struct http_route routes_table[] = {
     {"DELETE", "/v1/nodes/{id}/enroll", ROLE_ADMIN, on_enroll_forget, 0, NULL},
     {"GET", "/v1/cluster", ROLE_VIEWER, on_nodes_cluster, 0, NULL},
     {"GET", "/v1/cluster/snapshot", ROLE_ADMIN, on_nodes_snapshot, 0, NULL},
+    {"GET", "/v1/reports/estimates", ROLE_VIEWER, on_estimates_report, 0, NULL},
     {"GET", "/v1/projects", ROLE_VIEWER, on_projects_list, 0, NULL},
     {"GET", "/v1/projects/{name}", ROLE_VIEWER, on_projects_get, 0, NULL},
     {"PUT", "/v1/projects/{name}", ROLE_ADMIN, on_projects_put, 0, NULL},

@@ -34,6 +34,7 @@ struct audit;
 struct audit_file;
 struct auth;
 struct deltas;
+struct estimates;
 struct events;
 struct files;
 struct givers;
@@ -141,6 +142,7 @@ struct core {
     struct storing *storing;
     struct deltas *deltas;
     struct enroll *enroll;
+    struct estimates *estimates;
     struct secrets *secrets;
     struct usage *usage;
     struct looks *looks;

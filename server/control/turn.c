@@ -17,6 +17,7 @@
 #include "server/control/deltas.h"
 #include "server/control/dispatch.h"
 #include "server/control/enroll.h"
+#include "server/control/estimates.h"
 #include "server/control/events.h"
 #include "server/control/files.h"
 #include "server/control/givers.h"
@@ -228,6 +229,7 @@ static void tick(struct core *c)
     if (now - c->turn.speeds_kept_us > SPEEDS_US) {
         records_put_speeds(c);
         records_put_kinds(c);
+        estimates_put(c);
         if (c->cfg.auth)
             auth_keep_used(c->cfg.auth);
         c->turn.speeds_kept_us = now;
@@ -317,6 +319,7 @@ static void *serve(void *arg)
         if (!list && queue_closed(q)) {
             records_put_speeds(c);
             records_put_kinds(c);
+            estimates_put(c);
             (void)commit(c);
             break;
         }
@@ -362,6 +365,7 @@ void turn_free(struct core *c)
     storing_free(c->storing);
     deltas_free(c->deltas);
     enroll_free(c->enroll);
+    estimates_free(c->estimates);
     secrets_free(c->secrets);
     usage_free(c->usage);
     looks_free(c->looks);
@@ -383,14 +387,15 @@ static int make_room(struct core *c)
     c->storing = reports_storing_new();
     c->deltas = deltas_new();
     c->enroll = enroll_new();
+    c->estimates = estimates_new();
     c->secrets = secrets_new();
     c->usage = usage_new();
     c->looks = looks_new();
     c->learned = learned_new();
     c->scrapes = scrapes_new();
     return cluster_init(&c->cluster) == 0 && table_init(&c->jobs) == 0 && c->audit && c->events && c->givers &&
-                   c->waiters && c->quarantine && c->storing && c->deltas && c->enroll && c->secrets && c->usage &&
-                   c->looks && c->scrapes && c->learned
+                   c->waiters && c->quarantine && c->storing && c->deltas && c->enroll && c->estimates && c->secrets &&
+                   c->usage && c->looks && c->scrapes && c->learned
                ? 0
                : -ENOMEM;
 }

@@ -8,6 +8,7 @@
 #include "server/cluster/links.h"
 #include "server/cluster/slots.h"
 #include "server/cluster/stragglers.h"
+#include "server/control/estimates.h"
 #include "server/control/givers.h"
 #include "server/control/kinds.h"
 #include "server/control/plans.h"
@@ -112,6 +113,8 @@ json_t *view_job(const struct core *c, const struct job *j, const struct entry *
     if (o)
         (void)json_object_set_new(o, "log_bytes",
                                   json_integer(row ? (json_int_t)row->shipped : (json_int_t)j->shipped));
+    if (o)
+        estimates_view(j, e, o);
     if (o && j->tasks > 0)
         add_array(c, j, o);
     if (o && j->array)
@@ -271,7 +274,7 @@ static json_t *cause_json(const struct core *c, const struct round *r, const str
 /* What a round, taken now, says of the job; nothing is done about it. Returns NULL when it says nothing. */
 static json_t *ask_round(struct core *c, const struct entry *e)
 {
-    struct explain_cause cause = {.wait = e->wait, .start_us = -1};
+    struct explain_cause cause = {.wait = e->wait, .forecast = {.start_us = -1}};
     struct sched_plan plan;
     char text[AFTER_TEXT_MAX];
     struct round r;

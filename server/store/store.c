@@ -547,6 +547,7 @@ static const char *const table_key[STORE_TABLES] = {
     [STORE_ARRAYS] = "muster:arrays",
     [STORE_USAGE] = "muster:usage",
     [STORE_KINDS] = "muster:kinds",
+    [STORE_ESTIMATES] = "muster:estimates",
 };
 
 void store_put(struct store *s, enum store_table table, const char *name, const char *text)

@@ -315,7 +315,7 @@ def test_a_server_that_is_down_is_said(cluster):
 
 def test_list_filters_and_goes_over_pages(cluster, trained):
     rows = run(cluster, "list", "--state", "succeeded,failed").stdout.splitlines()
-    assert re.match(r"JOB +NAME +USER +STATE +KIND +PRI +DEVICES +STEP +TIME +WHY$", rows[0])
+    assert re.match(r"JOB +NAME +USER +STATE +AHEAD +KIND +PRI +DEVICES +STEP +TIME +WHY$", rows[0])
     assert any(re.match(rf"{trained} +small +admin +succeeded +train +50 +2 +60/60 +\d+s +every rank is done$", r)
                for r in rows)
     command(cluster, "true")

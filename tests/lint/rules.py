@@ -66,7 +66,7 @@ LAYERS = {"worker/engine/comm": [
     ["kinds"],
     ["admission", "audit", "bundles", "ceilings", "events", "incidents", "offsets", "plans", "ports", "proofs",
      "quarantine", "records", "rendezvous", "retire", "rights", "scrapes", "secrets", "storing"], ["usage"], ["round"],
-    ["change", "swaps", "timeline"],
+    ["change", "estimates", "swaps", "timeline"],
     ["care", "enroll", "givers", "places", "wall"], ["link_care"], ["learn", "runs", "view"],
     ["after", "arrays", "contact", "deltas", "dispatch", "hangs", "lags", "limits", "load", "log_quota", "looks",
      "saves"],

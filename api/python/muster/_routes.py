@@ -182,6 +182,10 @@ class Routes:
         """GET /v1/cluster/snapshot: What a scheduling round would see now, for muster simulate --snapshot."""
         return cast('str', self._transport.call('GET', '/v1/cluster/snapshot'))
 
+    def get_estimates_report(self) -> GetEstimatesReportAnswer:
+        """GET /v1/reports/estimates: How good the estimates of starts were, by what they rested on."""
+        return cast('GetEstimatesReportAnswer', self._transport.call('GET', '/v1/reports/estimates'))
+
     def list_projects(self) -> ListProjectsAnswer:
         """GET /v1/projects: Projects with limits of their own, and what they use."""
         return cast('ListProjectsAnswer', self._transport.call('GET', '/v1/projects'))
@@ -431,6 +435,10 @@ class AsyncRoutes:
     async def get_snapshot(self) -> str:
         """GET /v1/cluster/snapshot: What a scheduling round would see now, for muster simulate --snapshot."""
         return cast('str', await self._call('GET', '/v1/cluster/snapshot'))
+
+    async def get_estimates_report(self) -> GetEstimatesReportAnswer:
+        """GET /v1/reports/estimates: How good the estimates of starts were, by what they rested on."""
+        return cast('GetEstimatesReportAnswer', await self._call('GET', '/v1/reports/estimates'))
 
     async def list_projects(self) -> ListProjectsAnswer:
         """GET /v1/projects: Projects with limits of their own, and what they use."""

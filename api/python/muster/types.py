@@ -11,6 +11,7 @@ from .spec_types import Spec
 State = Literal['queued', 'starting', 'running', 'rescaling', 'suspended', 'recovering', 'succeeded', 'failed',
         'cancelled']
 Labels = Dict[str, str]
+StartBasis = Literal['unknown', 'work-left', 'time-limits', 'next-round', 'reserved']
 ProjectRole = Literal['member', 'manager']
 
 
@@ -108,6 +109,9 @@ class Job(TypedDict, total=False):
     labels: Labels
     limits: JobLimits
     ends_by: Union[str, None]
+    queue: JobQueue
+    starts: JobStarts
+    estimate: JobEstimate
     log_bytes: int
     generation: int
     reason: JobReason
@@ -134,6 +138,27 @@ class JobLimits(TypedDict, total=False):
     time_s: int
     queue_s: int
     warn_s: int
+
+
+class JobQueue(TypedDict, total=False):
+    ahead: int
+    ahead_devices: int
+    of_project: int
+
+
+class JobStarts(TypedDict, total=False):
+    at: Union[str, None]
+    basis: StartBasis
+    latest: Union[str, None]
+    after: Union[str, None]
+
+
+class JobEstimate(TypedDict, total=False):
+    made_at: str
+    at: str
+    basis: StartBasis
+    after: Union[str, None]
+    late_s: Union[float, None]
 
 
 class JobReason(TypedDict, total=False):
@@ -525,7 +550,9 @@ ExplainCausesItemClassesItem = TypedDict('ExplainCausesItemClassesItem', {
 
 class ExplainCausesItemStarts(TypedDict, total=False):
     at: Union[str, None]
-    basis: str
+    basis: StartBasis
+    latest: Union[str, None]
+    after: Union[str, None]
 
 
 ExplainRatesItem = TypedDict('ExplainRatesItem', {
@@ -751,6 +778,17 @@ class ForgetNodeAnswer(TypedDict, total=False):
     node: str
     token: bool
     codes: int
+
+
+class GetEstimatesReportAnswer(TypedDict, total=False):
+    estimates: List[GetEstimatesReportAnswerEstimatesItem]
+
+
+class GetEstimatesReportAnswerEstimatesItem(TypedDict, total=False):
+    basis: StartBasis
+    count: int
+    median_error_s: Union[int, None]
+    in_time: float
 
 
 class ListProjectsAnswer(TypedDict, total=False):

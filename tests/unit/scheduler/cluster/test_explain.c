@@ -96,8 +96,8 @@ static void a_job_that_waits_for_others_names_them_and_when_they_end(void **stat
     assert_int_equal(c.wait.free, 1);
     assert_int_equal(c.n_behind, 1);
     assert_int_equal(c.behind[0], 1);
-    assert_int_equal(c.basis, EXPLAIN_BY_ENDS);
-    assert_int_equal(c.start_us, 1100 * S);
+    assert_int_equal(c.forecast.basis, FORECAST_BY_WORK);
+    assert_int_equal(c.forecast.start_us, 1100 * S);
     assert_int_equal(c.n_classes, 1);
     assert_int_equal(c.classes[0].total, 4);
     assert_int_equal(c.help[0].kind, EXPLAIN_END_JOB);
@@ -121,13 +121,13 @@ static void by_time_limits_it_is_said_when_a_job_starts_whatever_its_work_left(v
          known++) { /* that it would end by its work after a hundred seconds changes nothing */
         w.jobs[0].remaining_us = known ? 300 * S : -1;
         c = why(&w, 1);
-        assert_int_equal(c.basis, EXPLAIN_BY_LIMITS);
-        assert_int_equal(c.start_us, 1040 * S);
+        assert_int_equal(c.forecast.basis, FORECAST_BY_LIMITS);
+        assert_int_equal(c.forecast.start_us, 1040 * S);
     }
     w.jobs[0].limit_us = 3600 * S;
     c = why(&w, 1);
-    assert_int_equal(c.basis, EXPLAIN_BY_ENDS);
-    assert_int_equal(c.start_us, 1100 * S);
+    assert_int_equal(c.forecast.basis, FORECAST_BY_WORK);
+    assert_int_equal(c.forecast.start_us, 1100 * S);
 }
 
 static void an_elastic_holder_is_expected_to_give_way(void **state)
@@ -140,8 +140,8 @@ static void an_elastic_holder_is_expected_to_give_way(void **state)
     add(&w, 1, 4, 4);
     add(&w, 2, 2, 0);
     c = why(&w, 1);
-    assert_int_equal(c.basis, EXPLAIN_BY_SHRINK);
-    assert_int_equal(c.start_us, 1120 * S);
+    assert_int_equal(c.forecast.basis, FORECAST_BY_ROUND);
+    assert_int_equal(c.forecast.start_us, 1120 * S);
 }
 
 static void each_cause_that_the_cluster_has_is_told_apart(void **state)
