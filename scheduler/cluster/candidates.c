@@ -9,17 +9,18 @@
 
 #include "base/hash.h"
 
-#define LAMBDA 2.1        /* worth of running at all, in units of the smallest configuration */
-#define GUARANTEE 1000.0  /* added for a guarantee within its quota */
-#define STARVING 200.0    /* and for a job that waited too long */
-#define HOLD 4.0          /* and, times its weight, for one within its time slice, or that is late */
-#define MOVE_COST 0.06    /* taken from every change */
-#define SLICE_ROUNDS 5    /* a time slice is at least as many rounds */
-#define SLICE_RESTARTS 25 /* and as many times what a restart costs */
-#define LATE_MILLI 2250   /* fairness forecast from which a short job need not wait for the end of slices */
-#define WHOLE_NODES 24    /* multiples of a node that are tried per type */
-#define IDLE_MAX 0.3      /* of what a mix can do may idle, unless the job takes no less */
-#define FEW_DEVICES 32    /* of a type: every count is tried */
+#define LAMBDA 2.1          /* worth of running at all, in units of the smallest configuration */
+#define GUARANTEE 1000.0    /* added for a guarantee within its quota */
+#define STARVING 200.0      /* and for a job that waited too long */
+#define HOLD 4.0            /* and, times its weight, for one within its time slice, or that is late */
+#define MOVE_COST 0.06      /* taken from every change */
+#define SLICE_ROUNDS 5      /* a time slice is at least as many rounds */
+#define SLICE_RESTARTS 25   /* and as many times what a restart costs */
+#define LATE_MILLI 2250     /* fairness forecast from which a short job need not wait for the end of slices */
+#define WHOLE_NODES 24      /* multiples of a node that are tried per type */
+#define IDLE_MAX 0.3        /* of what a mix can do may idle, unless the job takes no less */
+#define FEW_DEVICES 32      /* of a type: every count is tried */
+#define CANDIDATES_USUAL 20 /* of a job: room for so many is taken at once */
 
 struct row { /* one job's candidates while they are collected */
     struct cand v[SCHED_CANDIDATES_MAX];
@@ -437,7 +438,7 @@ static uint8_t mask_of(struct round *r, uint32_t types)
 static int room_for(struct round *r, struct rjob *j, int n)
 {
     if (r->n_cands + (size_t)n > r->cands_cap) {
-        size_t cap = r->cands_cap ? 2 * r->cands_cap : 4096;
+        size_t cap = r->cands_cap ? 2 * r->cands_cap : SCHED_CANDIDATES_MAX + CANDIDATES_USUAL * r->n_jobs;
         struct cand *v = realloc(r->cands, cap * sizeof(*v));
 
         if (!v)

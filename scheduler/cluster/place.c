@@ -133,12 +133,12 @@ static int64_t find_gap(const struct board *b, int type, int32_t n, bool multi, 
     return best;
 }
 
-static bool is_whole(const struct board *b, uint32_t node, int type)
+static inline bool is_whole(const struct board *b, uint32_t node, int type)
 {
     const struct round *r = b->r;
+    int32_t size = r->node_size[type];
 
-    return room_on(b, node) == r->node_size[type] && r->in->nodes[node].devices == r->node_size[type] &&
-           !shunned(b, node);
+    return r->node_free[node] == size && room_on(b, node) == size && !shunned(b, node);
 }
 
 /* The leaf to take whole nodes from: the least that has enough, else the one with most; -1: no node is free. */
@@ -493,7 +493,7 @@ static int place_anew(struct round *r, bool keep_all, bool strict, struct by_nee
 
 int place_all(struct round *r)
 {
-    struct by_need *need = calloc(r->n_jobs + 1, sizeof(*need));
+    struct by_need *need = malloc((r->n_jobs + 1) * sizeof(*need));
     bool failed = true;
     int status = need ? 0 : -ENOMEM;
 
@@ -505,7 +505,7 @@ int place_all(struct round *r)
 
 int place_possible(struct round *r)
 {
-    struct by_need *need = calloc(r->n_jobs + 1, sizeof(*need));
+    struct by_need *need = malloc((r->n_jobs + 1) * sizeof(*need));
     bool failed = true;
     int status = need ? place_anew(r, true, true, need, &failed) : -ENOMEM;
 

@@ -27,7 +27,8 @@ struct change { /* of one job's choice */
 
 struct bidder { /* of a job that is not pinned: what is looked at sixty times a round, side by side */
     double per_device;
-    uint32_t job, tenant;
+    uint32_t job, tenant, first; /* and its first candidate */
+    uint16_t n;
     int16_t chosen, best; /* now, and at the best prices so far */
     uint8_t mask;
     bool tight; /* some of its candidates fit into no plan */
@@ -55,9 +56,9 @@ static double utility(const struct round *r, const struct rjob *j, int c)
     return c == NONE ? 0 : cand_of(r, j, c)->utility;
 }
 
-static double cost(const struct market *m, const struct rjob *j, const struct sched_shape *s)
+static double cost(const struct market *m, const struct bidder *b, const struct sched_shape *s)
 {
-    double t = m->tenant[j->job->tenant] * shape_size(s) + m->price[s->type[0]] * s->n[0];
+    double t = m->tenant[b->tenant] * shape_size(s) + m->price[s->type[0]] * s->n[0];
 
     return s->type[1] >= 0 ? t + m->price[s->type[1]] * s->n[1] : t;
 }
@@ -89,21 +90,21 @@ static bool could_fit(const struct market *m, const struct bidder *b, const stru
 /* What is worth most above its price, if anything is. Returns by how much. */
 static double take_best(const struct round *r, struct market *m, struct bidder *b)
 {
-    const struct rjob *j = &r->jobs[b->job];
+    const struct cand *cands = &r->cands[b->first];
     const struct sched_shape *s;
     double most = 0;
 
-    for (int c = 0; c < j->n; c++) {
-        double surplus = cand_of(r, j, c)->utility - cost(m, j, &cand_of(r, j, c)->shape);
+    for (int c = 0; c < b->n; c++) {
+        double surplus = cands[c].utility - cost(m, b, &cands[c].shape);
 
-        if (surplus > most && (!b->tight || could_fit(m, b, &cand_of(r, j, c)->shape))) {
+        if (surplus > most && (!b->tight || could_fit(m, b, &cands[c].shape))) {
             most = surplus;
             b->chosen = (int16_t)c;
         }
     }
     if (b->chosen == NONE)
         return 0;
-    s = &cand_of(r, j, b->chosen)->shape;
+    s = &cands[b->chosen].shape;
     m->demand[s->type[0]] += s->n[0];
     if (s->type[1] >= 0)
         m->demand[s->type[1]] += s->n[1];
@@ -157,8 +158,13 @@ static void add_bidder(const struct round *r, struct market *m, size_t i)
     const struct rjob *j = &r->jobs[i];
     struct bidder *b = &m->bidders[m->n_bidders++];
 
-    *b = (struct bidder){
-        .per_device = j->per_device, .job = (uint32_t)i, .tenant = j->job->tenant, .mask = j->mask, .best = NONE};
+    *b = (struct bidder){.per_device = j->per_device,
+                         .job = (uint32_t)i,
+                         .tenant = j->job->tenant,
+                         .first = j->first,
+                         .n = j->n,
+                         .mask = j->mask,
+                         .best = NONE};
     for (int c = 0; c < j->n && !b->tight; c++)
         b->tight = !could_fit(m, b, &cand_of(r, j, c)->shape);
 }
@@ -210,7 +216,8 @@ static void count_choices(struct round *r)
 {
     memset(r->used, 0, sizeof(r->used));
     memset(r->tenant_used, 0, r->in->n_tenants * sizeof(*r->tenant_used));
-    memset(r->tenant_type_used, 0, r->in->n_tenants * RATES_TYPES_MAX * sizeof(*r->tenant_type_used));
+    if (r->tenants_nest)
+        memset(r->tenant_type_used, 0, r->in->n_tenants * RATES_TYPES_MAX * sizeof(*r->tenant_type_used));
     for (size_t i = 0; i < r->n_jobs; i++) {
         struct rjob *j = &r->jobs[i];
         int16_t c = j->chosen;
@@ -396,9 +403,9 @@ static int market_init(struct round *r, struct market *m)
     m->best_tenant = calloc(r->in->n_tenants, sizeof(*m->best_tenant));
     m->tenant_cap = calloc(r->in->n_tenants, sizeof(*m->tenant_cap));
     m->tenant_demand = calloc(r->in->n_tenants, sizeof(*m->tenant_demand));
-    m->changes = calloc(r->n_jobs + 1, sizeof(*m->changes));
-    m->saved = calloc(r->n_jobs + 1, sizeof(*m->saved));
-    m->bidders = calloc(r->n_jobs + 1, sizeof(*m->bidders));
+    m->changes = malloc((r->n_jobs + 1) * sizeof(*m->changes));
+    m->saved = malloc((r->n_jobs + 1) * sizeof(*m->saved));
+    m->bidders = malloc((r->n_jobs + 1) * sizeof(*m->bidders));
     if (!m->tenant || !m->best_tenant || !m->tenant_cap || !m->tenant_demand || !m->changes || !m->saved ||
         !m->bidders) {
         market_clear(m);

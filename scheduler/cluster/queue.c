@@ -2,6 +2,7 @@
  * round should not take the longer for it: jobs are taken up by their claim until these ask for several times what
  * there is, of each type and of each tenant's limit. */
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "scheduler/cluster/sched_priv.h"
@@ -80,9 +81,10 @@ static bool take_up(const struct round *r, struct intake *in, const struct sched
 
 void queue_cut(struct round *r)
 {
-    struct intake in = {.type = {0}};
+    struct intake in; /* zeroed as far as there are tenants */
     size_t n = line_up(r);
 
+    memset(&in, 0, offsetof(struct intake, tenant) + r->in->n_tenants * sizeof(in.tenant[0]));
     for (size_t i = 0; i < n; i++) {
         struct rjob *j = &r->jobs[r->order[i]];
         uint32_t types = types_of(r, j->job, j->least);

@@ -395,6 +395,19 @@ static int by_age(const void *a, const void *b)
     return (x->job > y->job) - (x->job < y->job);
 }
 
+static bool is_served(const struct rjob *j)
+{
+    return j->urgent && j->current == NONE;
+}
+
+static bool any_is_served(const struct round *r)
+{
+    for (size_t i = 0; i < r->n_jobs; i++)
+        if (is_served(&r->jobs[i]))
+            return true;
+    return false;
+}
+
 /* Urgent jobs, the oldest first: they start, or devices are kept for them. 0 or -ENOMEM. */
 static int serve_all(struct round *r)
 {
@@ -404,11 +417,11 @@ static int serve_all(struct round *r)
     size_t n = 0;
 
     for (size_t i = 0; i < r->n_jobs && turns; i++)
-        if (r->jobs[i].urgent && r->jobs[i].current == NONE)
+        if (is_served(&r->jobs[i]))
             turns[n++] = (struct turn){.guaranteed = r->jobs[i].job->class_ == SCHED_GUARANTEED,
                                        .waiting_us = r->jobs[i].job->waiting_us,
                                        .job = i};
-    if (n > 0) {
+    if (turns) {
         qsort(turns, n, sizeof(*turns), by_age);
         r->kept = calloc(r->in->n_nodes + 1, sizeof(*r->kept));
         status = r->kept ? survey_init(r, &s) : -ENOMEM;
@@ -422,7 +435,7 @@ static int serve_all(struct round *r)
 
 int reserve_between(struct round *r)
 {
-    return serve_all(r);
+    return any_is_served(r) ? serve_all(r) : 0;
 }
 
 void reserve_backfill(struct round *r)
@@ -515,6 +528,8 @@ int reserve_at_full(struct round *r)
     int32_t rest[RATES_TYPES_MAX];
     int status;
 
+    if (!any_is_served(r))
+        return 0;
     count_running(r, 1);
     status = serve_all(r);
     for (size_t i = 0; i < r->n_jobs; i++)

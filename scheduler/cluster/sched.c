@@ -72,26 +72,6 @@ static int check(const struct sched_input *in, struct merr *err)
     return r;
 }
 
-static int compare(int64_t x, int64_t y)
-{
-    return (x > y) - (x < y);
-}
-
-/* Who came first goes first; of those who came at once what they ask for decides, and the id where they are alike. */
-static int by_age(const void *a, const void *b)
-{
-    const struct sched_job *x = ((const struct rjob *)a)->job, *y = ((const struct rjob *)b)->job;
-    const int64_t of[][2] = {{x->min, y->min},         {x->max, y->max},     {x->remaining_us, y->remaining_us},
-                             {x->workers, y->workers}, {x->types, y->types}, {y->weight_milli, x->weight_milli}};
-
-    if (x->submit_us != y->submit_us)
-        return compare(x->submit_us, y->submit_us);
-    for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++)
-        if (of[i][0] != of[i][1])
-            return compare(of[i][0], of[i][1]);
-    return (x->id > y->id) - (x->id < y->id);
-}
-
 static int by_number(const void *a, const void *b)
 {
     const uint64_t *x = a, *y = b;
@@ -102,18 +82,20 @@ static int by_number(const void *a, const void *b)
 /* Whether each id is there once. 0, -EINVAL with words, or -ENOMEM. */
 static int check_ids(const struct sched_input *in, struct merr *err)
 {
-    uint64_t *ids = calloc(in->n_jobs + 1, sizeof(*ids)), twice = 0;
+    uint64_t *ids, twice = 0;
     bool sorted = true;
 
+    for (size_t i = 1; i < in->n_jobs && sorted; i++)
+        sorted = in->jobs[i].id > in->jobs[i - 1].id;
+    if (sorted)
+        return 0;
+    ids = calloc(in->n_jobs, sizeof(*ids));
     if (!ids)
         return -ENOMEM;
-    for (size_t i = 0; i < in->n_jobs; i++) {
+    for (size_t i = 0; i < in->n_jobs; i++)
         ids[i] = in->jobs[i].id;
-        sorted = sorted && (i == 0 || ids[i] > ids[i - 1]);
-    }
-    if (!sorted)
-        qsort(ids, in->n_jobs, sizeof(*ids), by_number);
-    for (size_t i = 1; i < in->n_jobs && !sorted; i++)
+    qsort(ids, in->n_jobs, sizeof(*ids), by_number);
+    for (size_t i = 1; i < in->n_jobs; i++)
         twice = ids[i] == ids[i - 1] ? ids[i] : twice;
     free(ids);
     return twice ? merr_set(err, -EINVAL, "two jobs have the id %llu", (unsigned long long)twice) : 0;
@@ -121,11 +103,10 @@ static int check_ids(const struct sched_input *in, struct merr *err)
 
 int sched_round_init(struct round *r, const struct sched_input *in)
 {
-    bool sorted = true;
-
     *r = (struct round){.in = in, .n_jobs = in->n_jobs};
-    r->jobs = calloc(in->n_jobs + 1, sizeof(*r->jobs));
-    r->order = calloc(in->n_jobs + 1, sizeof(*r->order));
+    /* What is written before it is read is not zeroed; one block is less for the allocator to take and give back. */
+    r->jobs = malloc((in->n_jobs + 1) * (sizeof(*r->jobs) + sizeof(*r->by_age)));
+    r->order = malloc((in->n_jobs + 1) * sizeof(*r->order));
     r->node_free = calloc(in->n_nodes + 1, sizeof(*r->node_free));
     r->tenant_used = calloc(in->n_tenants, sizeof(*r->tenant_used));
     r->tenant_prices = calloc(in->n_tenants, sizeof(*r->tenant_prices));
@@ -136,6 +117,7 @@ int sched_round_init(struct round *r, const struct sched_input *in)
     if ((!in->cache && !r->memo) || !r->jobs || !r->order || !r->node_free || !r->tenant_used || !r->tenant_cap ||
         !r->tenant_prices || !r->tenant_type_used)
         return -ENOMEM;
+    r->by_age = (struct sched_job *)(r->jobs + in->n_jobs + 1);
     for (size_t i = 0; i < in->n_nodes; i++) {
         const struct sched_node *node = &in->nodes[i];
 
@@ -145,14 +127,8 @@ int sched_round_init(struct round *r, const struct sched_input *in)
             r->node_size[node->type] = node->devices;
     }
     tenants_init(r);
-    for (size_t i = 0; i < in->n_jobs; i++) {
-        r->jobs[i] = (struct rjob){.job = &in->jobs[i], .index = i};
-        sorted = sorted && (i == 0 || by_age(&r->jobs[i - 1], &r->jobs[i]) < 0);
-    }
-    if (!sorted)
-        qsort(r->jobs, r->n_jobs, sizeof(*r->jobs), by_age);
     memcpy(r->prices, in->prices, sizeof(r->prices));
-    return 0;
+    return age_sort(r);
 }
 
 void sched_round_clear(struct round *r)
@@ -253,8 +229,8 @@ static int make_plan(struct round *r, struct sched_plan *p)
     if (r->dual > 0 && r->dual < r->value)
         r->dual = r->value; /* they meet, but for rounding */
     *p = (struct sched_plan){.n_verdicts = r->n_jobs, .places = r->places, .n_places = r->n_places};
-    p->verdicts = calloc(r->n_jobs + 1, sizeof(*p->verdicts));
-    p->order = calloc(r->n_jobs + 1, sizeof(*p->order));
+    p->verdicts = malloc((r->n_jobs + 1) * sizeof(*p->verdicts));
+    p->order = malloc((r->n_jobs + 1) * sizeof(*p->order));
     if (!p->verdicts || !p->order) {
         free(p->verdicts);
         free(p->order);

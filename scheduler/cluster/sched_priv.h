@@ -14,10 +14,10 @@ struct cand {
     double utility;
 };
 
-struct rjob { /* a job in the round, by age */
-    const struct sched_job *job;
-    size_t index;   /* in the snapshot */
-    uint32_t first; /* its candidates in round.cands, by rising number of devices */
+struct rjob {                    /* a job in the round, by age */
+    const struct sched_job *job; /* in the snapshot, or a copy in round.by_age */
+    size_t index;                /* in the snapshot */
+    uint32_t first;              /* its candidates in round.cands, by rising number of devices */
     uint16_t n;
     int16_t current;       /* candidate it runs now, or NONE */
     int16_t chosen;        /* or NONE */
@@ -46,6 +46,7 @@ struct round {
     const struct sched_input *in;
     struct rjob *jobs;
     size_t n_jobs;
+    struct sched_job *by_age; /* room for a copy of the snapshot's, behind jobs (age.c) */
     struct cand *cands;
     size_t n_cands, cands_cap;
     int32_t total[RATES_TYPES_MAX];     /* usable devices */
@@ -79,6 +80,9 @@ struct round {
 int sched_round_init(struct round *r, const struct sched_input *in);
 void sched_round_clear(struct round *r);
 
+/* Its jobs by age: who came first goes first (age.c). 0 or -ENOMEM. */
+int age_sort(struct round *r);
+
 static inline int32_t shape_size(const struct sched_shape *s)
 {
     return s->n[0] + s->n[1];
@@ -108,13 +112,52 @@ void choice_set(struct round *r, struct rjob *j, int c); /* counts used and tena
 
 /* Limits of tenants, of those that they are within, and by type (tenants.c). from, to: what the job has and would have;
  * NULL: nothing. */
-bool tenants_allow(const struct round *r, uint32_t tenant, const struct sched_shape *from,
-                   const struct sched_shape *to);
-void tenants_count(struct round *r, uint32_t tenant, const struct sched_shape *s, int sign);
-bool tenants_over(const struct round *r, uint32_t tenant, const struct sched_shape *s); /* a limit that s counts for */
+bool tenants_nested_allow(const struct round *r, uint32_t tenant, const struct sched_shape *from,
+                          const struct sched_shape *to);
+void tenants_nested_count(struct round *r, uint32_t tenant, const struct sched_shape *s, int sign);
+bool tenants_nested_over(const struct round *r, uint32_t tenant, const struct sched_shape *s);
+int32_t tenants_nested_relief(const struct round *r, uint32_t tenant, const struct sched_shape *from,
+                              const struct sched_shape *to);
+
+static inline int32_t tenants_more(const struct sched_shape *from, const struct sched_shape *to)
+{
+    return (to ? shape_size(to) : 0) - (from ? shape_size(from) : 0);
+}
+
+static inline bool tenants_allow(const struct round *r, uint32_t tenant, const struct sched_shape *from,
+                                 const struct sched_shape *to)
+{
+    int32_t more = tenants_more(from, to);
+
+    return r->tenants_nest ? tenants_nested_allow(r, tenant, from, to)
+                           : more <= 0 || more <= r->tenant_cap[tenant] - r->tenant_used[tenant];
+}
+
+static inline void tenants_count(struct round *r, uint32_t tenant, const struct sched_shape *s, int sign)
+{
+    if (r->tenants_nest)
+        tenants_nested_count(r, tenant, s, sign);
+    else
+        r->tenant_used[tenant] += sign * shape_size(s);
+}
+
+/* Over a limit that s counts for. */
+static inline bool tenants_over(const struct round *r, uint32_t tenant, const struct sched_shape *s)
+{
+    return r->tenants_nest ? tenants_nested_over(r, tenant, s) : r->tenant_used[tenant] > r->tenant_cap[tenant];
+}
+
 /* Devices that the change frees within limits that are exceeded; INT32_MIN: it would exceed one. */
-int32_t tenants_relief(const struct round *r, uint32_t tenant, const struct sched_shape *from,
-                       const struct sched_shape *to);
+static inline int32_t tenants_relief(const struct round *r, uint32_t tenant, const struct sched_shape *from,
+                                     const struct sched_shape *to)
+{
+    if (r->tenants_nest)
+        return tenants_nested_relief(r, tenant, from, to);
+    if (r->tenant_used[tenant] > r->tenant_cap[tenant])
+        return -tenants_more(from, to);
+    return tenants_allow(r, tenant, from, to) ? 0 : INT32_MIN;
+}
+
 /* Quotas in which guaranteed jobs count on their minimum: what is left of each, (RATES_TYPES_MAX + 1) a tenant. */
 void tenants_fill_quotas(const struct round *r, int32_t *left);
 uint32_t tenants_take_quota(const struct round *r, const struct sched_job *job, int32_t *left); /* types; 0: none */

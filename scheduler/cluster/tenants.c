@@ -43,17 +43,11 @@ static int32_t count_of(const struct sched_shape *s, int type)
     return !s ? 0 : (s->type[0] == type ? s->n[0] : 0) + (s->type[1] == type ? s->n[1] : 0);
 }
 
-static int32_t size_of(const struct sched_shape *s)
+bool tenants_nested_allow(const struct round *r, uint32_t tenant, const struct sched_shape *from,
+                          const struct sched_shape *to)
 {
-    return s ? shape_size(s) : 0;
-}
+    int32_t more = tenants_more(from, to);
 
-bool tenants_allow(const struct round *r, uint32_t tenant, const struct sched_shape *from, const struct sched_shape *to)
-{
-    int32_t more = size_of(to) - size_of(from);
-
-    if (!r->tenants_nest)
-        return more <= 0 || more <= r->tenant_cap[tenant] - r->tenant_used[tenant];
     for (uint32_t t = tenant + 1; t > 0; t = up(r, t)) {
         if (more > 0 && more > r->tenant_cap[t - 1] - r->tenant_used[t - 1])
             return false;
@@ -67,20 +61,17 @@ bool tenants_allow(const struct round *r, uint32_t tenant, const struct sched_sh
     return true;
 }
 
-void tenants_count(struct round *r, uint32_t tenant, const struct sched_shape *s, int sign)
+void tenants_nested_count(struct round *r, uint32_t tenant, const struct sched_shape *s, int sign)
 {
-    r->tenant_used[tenant] += sign * shape_size(s);
-    if (!r->tenants_nest)
-        return;
     for (uint32_t t = tenant + 1; t > 0; t = up(r, t)) {
-        r->tenant_used[t - 1] += t == tenant + 1 ? 0 : sign * shape_size(s);
+        r->tenant_used[t - 1] += sign * shape_size(s);
         for (int k = 0; k < 2; k++)
             if (s->type[k] >= 0)
                 *used_of_type(r, t, s->type[k]) += sign * s->n[k];
     }
 }
 
-bool tenants_over(const struct round *r, uint32_t tenant, const struct sched_shape *s)
+bool tenants_nested_over(const struct round *r, uint32_t tenant, const struct sched_shape *s)
 {
     for (uint32_t t = tenant + 1; t > 0; t = up(r, t)) {
         if (r->tenant_used[t - 1] > r->tenant_cap[t - 1])
@@ -102,15 +93,15 @@ static bool relieve(int32_t more, int32_t used, int32_t cap, int32_t *n)
     return true;
 }
 
-int32_t tenants_relief(const struct round *r, uint32_t tenant, const struct sched_shape *from,
-                       const struct sched_shape *to)
+int32_t tenants_nested_relief(const struct round *r, uint32_t tenant, const struct sched_shape *from,
+                              const struct sched_shape *to)
 {
     int32_t n = 0;
 
     for (uint32_t t = tenant + 1; t > 0; t = up(r, t)) {
-        if (!relieve(size_of(to) - size_of(from), r->tenant_used[t - 1], r->tenant_cap[t - 1], &n))
+        if (!relieve(tenants_more(from, to), r->tenant_used[t - 1], r->tenant_cap[t - 1], &n))
             return INT32_MIN;
-        for (int type = 0; r->tenants_nest && type < RATES_TYPES_MAX; type++)
+        for (int type = 0; type < RATES_TYPES_MAX; type++)
             if (!relieve(count_of(to, type) - count_of(from, type), *used_of_type(r, t, type), most_of_type(r, t, type),
                          &n))
                 return INT32_MIN;
@@ -122,6 +113,8 @@ int32_t tenants_room(const struct round *r, const struct sched_job *job)
 {
     int32_t room = INT32_MAX;
 
+    if (!r->tenants_nest && sched_job_types(job) != 0)
+        return r->tenant_cap[job->tenant] - r->tenant_used[job->tenant];
     for (uint32_t t = job->tenant + 1; t > 0; t = up(r, t)) {
         int32_t here = r->tenant_cap[t - 1] - r->tenant_used[t - 1];
         int64_t of_types = 0;
