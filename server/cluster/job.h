@@ -132,6 +132,7 @@ struct job {
     int64_t drain_by_us;                  /* nor this, wall: its run has to have ended by then; 0: no matter when */
     struct job_estimate estimate;         /* nor this */
     bool moves;                           /* nor this: its run was told to leave its state in its nodes' memories */
+    bool link_suspect;                    /* nor this: its links became slow; the next run measures them */
     struct job_holder *holders;           /* nor these: of the run before, until the next one is over; owned */
     size_t n_holders;
 };

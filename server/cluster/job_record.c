@@ -110,6 +110,7 @@ static const struct field {
     FIELD(INT64, estimate.after),
     FIELD(ARRAY_OF_CHAR, estimate.basis),
     FIELD(INT64, assigned),
+    FIELD(BOOL, link_suspect),
     FIELD(OBJECT, labels),
     FIELD(INT64, shipped),
     FIELD(INT64, saved_step),

@@ -79,7 +79,7 @@ static void assign(struct core *c, struct entry *e, struct job_place *p, size_t 
             givers_start(c, e);
             retire_generation(c, e);
             plans_adopt(e);
-            e->run.measure_links = e->link_suspect || links_due(&c->cluster, &e->job, c->now.wall_us);
+            e->run.measure_links = e->job.link_suspect || links_due(&c->cluster, &e->job, c->now.wall_us);
             stats_observe(c->stats, STATS_QUEUE_WAIT, c->now.wall_us - since);
         }
     }

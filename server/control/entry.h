@@ -125,7 +125,6 @@ struct entry {
     struct target *target;    /* owned; none: n_target is 0 */
     size_t n_target;
     struct entry_run run;
-    bool link_suspect;    /* its links became slow: the next run measures them */
     uint32_t progress_of; /* generation of the newest line of metrics that was heard since the start */
     struct entry_notes notes;
     struct event_offset *offsets;

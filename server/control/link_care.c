@@ -49,8 +49,15 @@ void link_care_look(struct core *c, struct entry *e)
     }
     change_drain_by(c, e, c->now.mono_us + entry_leave_us(e, c->cfg.sched.grace_us));
     e->run.link_since_us = 0;
-    e->link_suspect = true;
+    e->job.link_suspect = true; /* goes into the store with that change */
     c->schedule_wanted = true;
+}
+
+static void clear_suspicion(struct core *c, struct entry *e)
+{
+    if (e->job.link_suspect)
+        table_dirty(&c->jobs, e);
+    e->job.link_suspect = false;
 }
 
 static void describe(const struct cells_finding *f, const struct node *n, const struct node *other, char *ret,
@@ -84,7 +91,7 @@ void link_care_measured(struct core *c, struct entry *e)
         return;
     e->run.links_judged = true;
     if (f.class_ == CELLS_WELL) { /* what was long in calls was no link */
-        e->link_suspect = false;
+        clear_suspicion(c, e);
         return;
     }
     describe(&f, n, other, text, sizeof(text));
@@ -92,11 +99,11 @@ void link_care_measured(struct core *c, struct entry *e)
     events_note(c, e->job.id, e->job.user, "note", e->job.generation, "scheduler", "slow-link", text,
                 json_pack("{s:s, s:s, s:s?, s:s?, s:f, s:i, s:i, s:b}", "type", "slow-link", "class",
                           cells_class_name(f.class_), "node", n ? n->name : NULL, "other", other ? other->name : NULL,
-                          "factor", f.factor, "hot", (int)f.hot, "known", (int)f.known, "suspected", e->link_suspect));
-    if (n && e->link_suspect) {
+                          "factor", f.factor, "hot", (int)f.hot, "known", (int)f.known, "suspected", e->job.link_suspect));
+    if (n && e->job.link_suspect) {
         care_blame(c, e, n->name, ACT_SLOW_LINK, other ? 2 : 1, text);
         if (other)
             care_blame(c, e, other->name, ACT_SLOW_LINK, 2, text);
     }
-    e->link_suspect = false;
+    clear_suspicion(c, e);
 }

@@ -96,6 +96,7 @@ static int load_entry(struct core *c, uint64_t id, const struct job_stored *stor
         return 0;
     if (job.state == JOB_STARTING) /* the last musterd may have ended before they were made */
         (void)spool_make_job(&c->cfg.spool, job.id, NULL);
+    e->run.measure_links = job.link_suspect; /* its nodes may not have heard of it yet */
     e->run.drain_deadline_us = moment_mono_of(&c->now, job.drain_by_us);
     if (e->run.drain_deadline_us == 0 && strcmp(job_order(&job), "drain") == 0) /* an older musterd kept none */
         e->run.drain_deadline_us = c->now.mono_us + CHANGE_DRAIN_S * INT64_C(1000000);

@@ -175,10 +175,33 @@ static void measure(struct scene *s, uint64_t job, int bytes_per_s)
         200);
 }
 
-static void a_run_leaves_slow_links_for_a_measurement_and_only_that_is_held_against_nodes(void **state)
+/* Another server goes on, and hears from both nodes, whose ranks run or (NULL) have not been begun. */
+static void take_over(struct scene *s, uint64_t job, const char *runs)
+{
+    static const char *const node[] = {"n1", "n2"};
+
+    scene_restart(s);
+    for (int k = 0; k < 2; k++) {
+        const struct entry *e = scene_entry(s, job);
+        json_t *all = json_array(), *slots = json_array();
+
+        if (runs)
+            (void)json_array_append_new(all, scene_run_of(e, e->job.generation, node[k], runs, 0));
+        for (int i = 0; i < 2; i++)
+            (void)json_array_append_new(slots, json_pack("{s:i, s:s, s:s, s:i, s:i}", "slot", i, "kind", "cpu", "class",
+                                                         "a", "threads", 1, "memory_mib", 4096));
+        assert_int_equal(scene_call(s, agents_register, scene_request(NULL, NULL, NULL),
+                                    json_pack("{s:s, s:s, s:s, s:s, s:o, s:o}", "node", node[k], "address", "10.0.0.1",
+                                              "boot_id", "b1", "incarnation", node[k], "slots", slots, "runs", all))
+                             .status,
+                         200);
+    }
+}
+
+/* restarts: another server takes over after each thing that the next one depends on. */
+static void leave_slow_links(struct scene *s, bool restarts)
 {
     const struct steps clean = {.victim = -1}, link = {.victim = -1, .link = 2000};
-    struct scene *s = *state;
     uint64_t job = begin(s, 1, 1);
     struct entry *e = scene_entry(s, job);
     int64_t now_us = s->clock.wall_us;
@@ -196,17 +219,34 @@ static void a_run_leaves_slow_links_for_a_measurement_and_only_that_is_held_agai
     }
     assert_int_equal(e->job.intent, JOB_REQUEUE);
     assert_int_equal(e->job.past.moves, 1);
-    assert_true(e->link_suspect);
+    assert_true(e->job.link_suspect);
+    if (restarts)
+        take_over(s, job, "running");
     scene_report_all(s, job, "exited", EXIT_DRAINED);
     scene_wait(s, 5);
+    if (restarts) /* its nodes may not have heard of the new run yet */
+        take_over(s, job, NULL);
     scene_report_all(s, job, "running", 0);
+    e = scene_entry(s, job);
     assert_int_equal(e->job.generation, 2);
     assert_true(e->run.measure_links); /* although the pair was measured a short while ago */
     measure(s, job, 300000000);
-    assert_false(e->link_suspect);
+    if (restarts)
+        take_over(s, job, "running");
+    assert_false(scene_entry(s, job)->job.link_suspect);
     for (int i = 0; i < 2; i++)
         assert_int_equal(health_incidents(&cluster_node(&s->core->cluster, i ? "n2" : "n1")->health, s->clock.wall_us),
                          1);
+}
+
+static void a_run_leaves_slow_links_for_a_measurement_and_only_that_is_held_against_nodes(void **state)
+{
+    leave_slow_links(*state, false);
+}
+
+static void links_that_are_suspected_are_measured_by_whichever_server_is_there_then(void **state)
+{
+    leave_slow_links(*state, true);
 }
 
 static void steps_that_evaluate_and_what_no_rank_could_tell_say_nothing(void **state)
@@ -233,6 +273,7 @@ int main(void)
         TEST(a_slow_rank_is_told_in_the_jobs_view_and_explanation_until_it_is_well),
         cmocka_unit_test(a_host_that_withholds_its_processor_and_a_slow_link_have_words_of_their_own),
         TEST(a_run_leaves_slow_links_for_a_measurement_and_only_that_is_held_against_nodes),
+        TEST(links_that_are_suspected_are_measured_by_whichever_server_is_there_then),
         TEST(steps_that_evaluate_and_what_no_rank_could_tell_say_nothing),
     };
 
