@@ -81,6 +81,10 @@ static const struct wire_field fields[] = {
      .kind = WIRE_BOOL,
      WIRE_AT(registration, shared_account),
      .what = "ranks run under the account of the agent, not under those of their users"},
+    {.name = "no_exec",
+     .kind = WIRE_BOOL,
+     WIRE_AT(registration, no_exec),
+     .what = "the agent joins no sessions beside ranks"},
 };
 
 const struct wire_message registration_message = {

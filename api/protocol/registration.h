@@ -29,6 +29,7 @@ struct registration {
     json_t *nic;         /* NULL: not known */
     json_t *health;      /* as in a report */
     bool shared_account; /* ranks run as the agent's own user */
+    bool no_exec;        /* it joins no sessions beside them */
 };
 
 struct registration_answer {

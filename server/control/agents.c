@@ -176,6 +176,7 @@ static void take_registration(struct core *c, struct call *call, const struct re
     utf8_copy(n->address, sizeof(n->address), r->address);
     utf8_copy(n->release, sizeof(n->release), r->version);
     n->shared_account = r->shared_account;
+    n->no_exec = r->no_exec;
     utf8_copy(n->boot_id, sizeof(n->boot_id), r->boot_id);
     utf8_copy(n->incarnation, sizeof(n->incarnation), r->incarnation);
     n->seq = r->seq;

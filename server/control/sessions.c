@@ -118,6 +118,11 @@ static const struct job_place *find_place(struct core *c, struct call *call, con
         return NULL;
     }
     n = cluster_node(&c->cluster, j->places[rank].node);
+    if (n && n->registered && n->no_exec) {
+        call_problem(call, 403, "no-exec", "node '%s' of rank %lld lets nobody into jobs (muster-agent --no-exec)",
+                     j->places[rank].node, (long long)rank);
+        return NULL;
+    }
     if (n && n->registered && n->contact == NODE_READY)
         return &j->places[rank];
     call_problem(call, 503, "node-silent", "node '%s' of rank %lld does not answer now", j->places[rank].node,

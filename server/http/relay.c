@@ -426,7 +426,7 @@ static void joined(struct relay *y, int which, const struct http_req *r, int fd,
         d->fd = fd;
         d->socket = socket;
         d->joining = false;
-        d->heard_us = d->ping_us = now_us;
+        d->heard_us = d->ping_us = s->s.active_us = now_us;
         taken = true;
     }
     pthread_mutex_unlock(&y->lock);

@@ -212,6 +212,14 @@ def test_an_agent_gets_a_certificate_renews_it_by_itself_and_runs_jobs(secure, t
     secure.start_server()  # the same authority
     job = secure.api("POST", "/v1/jobs", specs.command("echo done"))["id"]
     secure.wait(job, "succeeded")
+    job = secure.api("POST", "/v1/jobs", specs.command("exec sleep 3600"))["id"]
+    secure.wait(job, "running")
+    done = subprocess.run([f"{BIN}/muster", "exec", job, "-i", "--", "wc", "-c"], input=b"x" * 300000, check=False,
+                          capture_output=True, timeout=PATIENCE_S,
+                          env=dict(secure.cli_env(), MUSTER_CACERT=secure.server_cert))
+    assert (done.returncode, done.stdout) == (0, b"300000\n"), done.stderr  # a session is encrypted at both ends, too
+    secure.action(job, "cancel")
+    secure.wait(job, "cancelled")
     agent.send_signal(signal.SIGTERM)
     assert agent.wait(PATIENCE_S) == 0
 

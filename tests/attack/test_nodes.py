@@ -12,6 +12,7 @@ from tests import specs
 from tests.cluster import BIN, Cluster, wait_for
 from tests.integration.fake_agent import FakeAgent, run_of
 from tests.patience import PATIENCE_S
+from tests.sessions import BEGIN, BINARY, Refused, Session
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +136,26 @@ def test_a_node_neither_sees_nor_ends_nor_writes_to_the_run_of_another(many):
     assert answer["acks"]["logs"][0]["offset"] == 14  # it is not sent for ever
     one.report([{**run_of(mine, "exited"), "proof": mine["proof"]}], logs=[{**late, "text": "last words\n"}])
     assert many.log_text(job) == "honest\nlast words\n"
+
+
+def test_a_session_is_joined_by_its_ranks_node_alone(many):
+    one, two, job, mine = give(many, two_nodes(many))
+    one.report([run_of(mine, "running")])
+    many.wait(job, "running")
+    session = many.api("POST", f"/v1/jobs/{job}/exec", {"argv": ["id"], "env": {"PASSWORD": "hidden"}})["session"]
+    user = many.api("POST", "/v1/tokens", {"user": "ann", "role": "admin"})["token"]
+    for node, token, status in ((one.node, two.token, 403), (two.node, two.token, 404), (one.node, user, 403),
+                                (one.node, "", 401), ("other", one.token, 403)):
+        with pytest.raises(Refused) as refused:
+            Session(many.port, f"/v1/agents/{node}/exec/{session}", token=token)
+        assert refused.value.status == status, (node, status)
+    its = Session(many.port, f"/v1/agents/{one.node}/exec/{session}", token=one.token)  # they took nothing from it
+    kind, data = its.receive()
+    assert kind == BINARY and data[0] == BEGIN and b"PASSWORD" in data
+    its.close()
+    many.action(job, "cancel")
+    one.report([run_of(mine, "exited")])
+    many.wait(job, "cancelled")
 
 
 def test_a_code_is_traded_once_and_the_same_trade_is_answered_again(many):

@@ -11,7 +11,7 @@ from tests import specs
 from tests.attack.accounts import USERS, AccountsCluster, missing
 from tests.cluster import BIN, wait_for
 from tests.patience import PATIENCE_S
-from tests.sessions import ECHO, INPUT, Session
+from tests.sessions import ECHO, INPUT, Session, open_session
 
 pytestmark = pytest.mark.skipif(missing() != "", reason=missing())
 
@@ -122,12 +122,21 @@ def test_a_jobs_variables_have_no_code_run_by_another_account(cluster, tokens):
                 f'    (void)snprintf(path, sizeof(path), "{folder}/by-%u", (unsigned)getuid());\n'
                 '    (void)close(open(path, O_CREAT | O_WRONLY, 0600));\n}\n')
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", f"{folder}/seen.so", source], check=True, timeout=PATIENCE_S)
-    spec = specs.command("echo $LD_PRELOAD")
+    spec = specs.command("echo $LD_PRELOAD up; exec sleep 77128")
     spec["command"]["env"] = {"LD_PRELOAD": f"{folder}/seen.so"}
-    job = cluster.api("POST", "/v1/jobs", spec, token=tokens["alice"])["id"]
-    cluster.wait(job, "succeeded")
-    assert cluster.log_text(job) == f"{folder}/seen.so\n"
+    job = started(cluster, spec, tokens["alice"])
+    assert cluster.log_text(job) == f"{folder}/seen.so up\n"
     assert [name for name in os.listdir(folder) if name.startswith("by-")] == [f"by-{USERS['alice']}"]
+    cluster.action(job, "cancel")
+    os.unlink(f"{folder}/by-{USERS['alice']}")
+    job = started(cluster, specs.command("echo up; exec sleep 77128"), tokens["alice"])  # and so of a session's own
+    session = open_session(cluster, job, ["sh", "-c", "echo $LD_PRELOAD"], token=tokens["alice"],
+                           env={"LD_PRELOAD": f"{folder}/seen.so"})
+    session.until(lambda: session.exit)
+    assert session.output.decode() == f"{folder}/seen.so\n"
+    session.close()
+    assert [name for name in os.listdir(folder) if name.startswith("by-")] == [f"by-{USERS['alice']}"]
+    cluster.action(job, "cancel")
 
 
 def test_tmp_and_shm_are_a_jobs_own_and_go_with_it(cluster, tokens):
@@ -315,6 +324,13 @@ def test_a_node_with_accounts_is_no_shared_one(cluster):
     assert "shared account" not in cluster.muster("nodes").stdout + cluster.tail("agent-n1")
 
 
+def beside(cluster, job, token, text):
+    """`muster exec` of a shell's text by the owner of a token."""
+    return subprocess.run([f"{BIN}/muster", "exec", job, "--", "sh", "-c", text], stdin=subprocess.DEVNULL, text=True,
+                          capture_output=True, timeout=PATIENCE_S, check=False,
+                          env=dict(cluster.cli_env(), MUSTER_TOKEN=token))
+
+
 def helper_of(agent):
     """The process beside an agent that is root still; None: it has not been started yet."""
     with open(f"/proc/{agent}/task/{agent}/children", encoding="ascii") as f:
@@ -340,3 +356,43 @@ def test_the_process_that_root_started_is_the_agent_and_ends_with_its_helper_not
     cluster.action(job, "cancel")
     cluster.wait(job, "cancelled")
     assert cluster.log_text(job).endswith("told\n") and cluster.wait(job, "cancelled")["generation"] == 1
+
+
+def test_a_session_runs_as_the_jobs_user_and_reaches_no_more_than_the_job(cluster, tokens):
+    job = started(cluster, specs.command("touch /tmp/of-mine; echo up; exec sleep 77129"), tokens["alice"])
+    done = beside(cluster, job, tokens["alice"], f"cat /proc/self/status; cat {cluster.agent_state()}/incarnation "
+                  f"{cluster.top}/agent-token {cluster.state}/token; ls /tmp; id -un")
+    got, lines = status(done.stdout), done.stdout.splitlines()
+    assert got["Uid"].split() == got["Gid"].split() == [str(USERS["alice"])] * 4
+    assert got["Groups"].split() == [str(USERS["alice"]), "61300"] and got["NoNewPrivs"] == "1"
+    assert {got[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
+    assert done.stderr.count("Permission denied") == 3 and "mst_" not in done.stdout
+    assert lines[-2:] == ["of-mine", "alice"]
+    of_admin = beside(cluster, job, cluster.token(), "id -un")  # not as a user of theirs
+    assert of_admin.stdout == "alice\n"
+    refused = beside(cluster, job, tokens["bob"], "id -un")
+    assert refused.returncode != 0 and refused.stdout == "" and "no job" in refused.stderr, refused.stderr
+    bobs = started(cluster, specs.command("echo up; exec sleep 77129"), tokens["bob"])
+    beside(cluster, job, tokens["alice"], "kill -9 -1")
+    assert cluster.wait(bobs, "running")["generation"] == 1
+    for one in (job, bobs):
+        cluster.request("POST", f"/v1/jobs/{one}/cancel")
+        cluster.wait(one)
+
+
+def test_a_session_of_another_account_ends_with_its_agent_and_the_job_goes_on(cluster, tokens):
+    job = started(cluster, specs.command("echo up; exec sleep 77130"), tokens["alice"])
+    with subprocess.Popen([f"{BIN}/muster", "exec", job, "--", "sh", "-c", "trap '' HUP TERM; echo on; "
+                           "setsid sleep 77131 & sleep 77131; sleep 77131"], stdin=subprocess.DEVNULL, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          env=dict(cluster.cli_env(), MUSTER_TOKEN=tokens["alice"])) as cli:
+        assert cli.stdout.readline() == "on\n"
+        cluster.kill_agent("n1")
+        assert "killed" in cli.communicate(timeout=PATIENCE_S)[1] and cli.returncode == 137
+    wait_for("all of the session to be gone", lambda: not subprocess.run(
+        ["pgrep", "-x", "-f", "sleep 77131"], capture_output=True, text=True, check=False).stdout)
+    cluster.start_agent("n1")
+    wait_for("the agent", lambda: cluster.nodes()[0]["state"] == "ready")
+    assert cluster.wait(job, "running")["generation"] == 1
+    cluster.action(job, "cancel")
+    cluster.wait(job, "cancelled")

@@ -37,7 +37,7 @@ struct settings {
     const char *health_check, *kernel_log;
     int threads, level, health_every;
     uint64_t memory_limit;
-    bool train_on_gpus, stop_ranks;
+    bool train_on_gpus, stop_ranks, no_exec;
 };
 
 #define AT(member) .at = OPTION_AT(struct settings, member)
@@ -77,6 +77,8 @@ static const struct option_row rows[] = {
      "what the snapshots of all jobs may take there, such as 500m or 8g (default half of the memory that is free as a "
      "job starts)",
      OPTION_BYTES, AT(memory_limit)},
+    {"no-exec", 0, NULL, "let nobody run programs beside the ranks of this node, or reach their ports", OPTION_FLAG,
+     AT(no_exec)},
     {"pass-env", 0, "NAMES",
      "variables of the agent's environment that ranks get besides " LAUNCH_ENV ", such as UCX_*,LD_LIBRARY_PATH",
      OPTION_TEXT, .def = "", AT(pass_env)},
@@ -239,13 +241,14 @@ static int set_up(struct agent *a, const struct settings *o, const char *state, 
     TRY(mirror_new(a->calls, a->ranks, a->node, a->incarnation, &a->mirror, err));
     TRY(look_after(a, o, state, self, cfg.memory ? o->memory : NULL, err));
     a->ship = ship_new(a->machine);
-    a->sessions = sessions_new(&(struct sessions_cfg){.self = self,
-                                                      .server = o->server,
-                                                      .token_file = a->token_file,
-                                                      .ca_file = o->ca_file,
-                                                      .node = a->node,
-                                                      .state = o->state});
-    if (!a->ship || !a->sessions)
+    if (!o->no_exec)
+        a->sessions = sessions_new(&(struct sessions_cfg){.self = self,
+                                                          .server = o->server,
+                                                          .token_file = a->token_file,
+                                                          .ca_file = o->ca_file,
+                                                          .node = a->node,
+                                                          .state = o->state});
+    if (!a->ship || (!o->no_exec && !a->sessions))
         return merr_set(err, -ENOMEM, "no memory");
     if (ranks_adopt(a->ranks, &why) < 0)
         log_error("a run that an earlier agent left is not adopted: %s", why.text);

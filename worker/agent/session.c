@@ -175,8 +175,27 @@ static _Noreturn void stand(const struct session *s, const struct inside_ask *as
     _exit(0);
 }
 
+/* SIGKILL to all that is left of it, until none is. */
+static void end_all(void)
+{
+    int64_t deadline_us = clock_mono_us() + END_US;
+
+    while (clock_mono_us() < deadline_us) {
+        int status;
+
+        proc_kill_children();
+        while (waitpid(-1, &status, WNOHANG) > 0)
+            ;
+        if (waitpid(-1, &status, WNOHANG) < 0)
+            break;
+        (void)poll(NULL, 0, SWEEP_MS);
+    }
+}
+
 static _Noreturn void enter(const struct session *s, const struct inside_ask *ask, int wire)
 {
+    int r;
+
     if (s->wire >= 0)
         stand(s, ask, wire);
     if (s->cgroup && cgroup_enter(s->cgroup) < 0)
@@ -186,7 +205,10 @@ static _Noreturn void enter(const struct session *s, const struct inside_ask *as
     if (chdir(s->folder) < 0)
         child_fail(wire, "cannot enter the folder to work in");
     environ = s->envp;
-    _exit(inside_run(wire, ask));
+    (void)prctl(PR_SET_CHILD_SUBREAPER, 1); /* the session's process may be killed, which would see to it else */
+    r = inside_run(wire, ask);
+    end_all();
+    _exit(r);
 }
 
 static int start(struct session *s, struct merr *err)
@@ -221,23 +243,6 @@ static int start(struct session *s, struct merr *err)
     free(words);
     packets_init(&s->packets, wires[0]);
     return 0;
-}
-
-/* SIGKILL to all that is left of it, until none is. */
-static void end_all(void)
-{
-    int64_t deadline_us = clock_mono_us() + END_US;
-
-    while (clock_mono_us() < deadline_us) {
-        int status;
-
-        proc_kill_children();
-        while (waitpid(-1, &status, WNOHANG) > 0)
-            ;
-        if (waitpid(-1, &status, WNOHANG) < 0)
-            break;
-        (void)poll(NULL, 0, SWEEP_MS);
-    }
 }
 
 /* --- messages ----------------------------------------------------------------------------------------------------- */
