@@ -99,7 +99,8 @@ void link_care_measured(struct core *c, struct entry *e)
     events_note(c, e->job.id, e->job.user, "note", e->job.generation, "scheduler", "slow-link", text,
                 json_pack("{s:s, s:s, s:s?, s:s?, s:f, s:i, s:i, s:b}", "type", "slow-link", "class",
                           cells_class_name(f.class_), "node", n ? n->name : NULL, "other", other ? other->name : NULL,
-                          "factor", f.factor, "hot", (int)f.hot, "known", (int)f.known, "suspected", e->job.link_suspect));
+                          "factor", f.factor, "hot", (int)f.hot, "known", (int)f.known, "suspected",
+                          e->job.link_suspect));
     if (n && e->job.link_suspect) {
         care_blame(c, e, n->name, ACT_SLOW_LINK, other ? 2 : 1, text);
         if (other)
