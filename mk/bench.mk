@@ -32,8 +32,9 @@ bench-api: $(BUILD)/bin/musterd $(BUILD)/bin/muster-agent
 
 # --- those with a script: it starts programs, and others beside them --------------------------------------------------
 
-.PHONY: bench-train bench-checkpoint bench-longsft bench-elastic bench-recovery
-bench: bench-train bench-checkpoint bench-longsft bench-elastic bench-recovery
+.PHONY: bench-train bench-checkpoint bench-longsft bench-elastic bench-recovery \
+	bench-plan-accuracy
+bench: bench-train bench-checkpoint bench-longsft bench-elastic bench-recovery bench-plan-accuracy
 
 # Real ranks, started as an agent does, and PyTorch beside them (tests/bench/train/bench.py --help).
 bench-train: $(BUILD)/bench/train-matrix $(BUILD)/bin/muster-train
@@ -50,6 +51,10 @@ bench-longsft: $(BUILD)/bin/muster-train
 # How soon a job goes on after a rank hangs, a rank is killed, and a node is lost.
 bench-recovery: all
 	@MUSTER_BUILD=$(BUILD) $(PYTHON) tests/bench/recovery.py $(BENCH_FLAGS)
+
+# How far planned steps and memory are off.
+bench-plan-accuracy: all
+	@MUSTER_BUILD=$(BUILD) $(PYTHON) tests/bench/plan_accuracy.py $(BENCH_FLAGS)
 
 # How long a job stands still when its devices change.
 bench-elastic: all

@@ -9,6 +9,7 @@
 #include "api/cli/cli.h"
 #include "api/cli/print.h"
 #include "api/cli/commands.h"
+#include "api/profile.h"
 #include "api/spec_plan.h"
 #include "base/io.h"
 #include "base/try.h"
@@ -38,7 +39,10 @@ static void print_layout(const json_t *plan)
         cli_print_text(cli_str(plan, "why"));
         (void)printf("\n");
     }
-    (void)printf("  devices        %lld\n", cli_int(plan, "devices"));
+    (void)printf("  devices        %lld%s\n", cli_int(plan, "devices"),
+                 strcmp(cli_str(plan, "rates"), "assumed") == 0
+                     ? ", whose class has no profile: times are assumed and only rank layouts"
+                     : "");
     if (json_object_get(plan, "free_devices"))
         (void)printf("  free now       %lld\n  starts now     %s\n", cli_int(plan, "free_devices"),
                      json_is_true(json_object_get(plan, "starts_now")) ? "yes" : "no");
@@ -244,9 +248,24 @@ static int read_net(const char *file, const char *class_name, const json_t *clas
     return matrix ? read_matrix(file, matrix, *ret) : 0;
 }
 
+/* profile stays all zeros where the class has none. */
+static int read_profile(const char *file, const json_t *doc, struct plan_profile *profile, bool bf16,
+                        struct plan_site *site)
+{
+    struct merr err;
+
+    if (!doc)
+        return 0;
+    if (profile_read(doc, profile, &err) < 0)
+        return bad(file, err.text);
+    site->group[0].device = plan_device_measured(site->group[0].device, profile, bf16);
+    plan_links_measured(site, profile);
+    return 0;
+}
+
 /* *ret_net is the caller's to free, also on failure; NULL: links are all alike. */
-static int read_site(struct cli *c, const json_t *doc, const struct job_spec *spec, struct plan_site *ret,
-                     struct plan_net **ret_net)
+static int read_site(struct cli *c, const json_t *doc, const struct job_spec *spec, struct plan_profile *profile,
+                     struct plan_site *ret, struct plan_net **ret_net)
 {
     const char *file = cli_option(c, "cluster"), *wanted = cli_option(c, "class"), *kind, *name = "";
     const json_t *o = class_of(json_object_get(doc, "classes"), wanted, &name);
@@ -265,6 +284,7 @@ static int read_site(struct cli *c, const json_t *doc, const struct job_spec *sp
     plan_links_assumed(kind, &site);
     d->flops = positive(o, bf16 ? "bf16_gflops" : "gflops", d->flops / 1e9) * 1e9;
     d->bytes_per_s = positive(o, "memory_bytes_per_s", d->bytes_per_s);
+    TRY(read_profile(file, json_object_get(o, "profile"), profile, bf16, &site));
     read_link(json_object_get(links, "inside"), &site.inside);
     read_link(json_object_get(links, "between"), &site.between);
     site.node_devices = (int)cli_int(o, "devices_per_node");
@@ -296,7 +316,8 @@ static int read_cluster(const char *file, json_t **ret)
     return r;
 }
 
-static int plan_here(struct cli *c, const struct job_spec *spec, const json_t *cluster, json_t **ret)
+static int plan_measured(struct cli *c, const struct job_spec *spec, const json_t *cluster,
+                         struct plan_profile *profile, json_t **ret)
 {
     struct plan_job job = spec_plan_job(spec);
     struct plan_wish wish = spec_plan_wish(spec);
@@ -304,19 +325,29 @@ static int plan_here(struct cli *c, const struct job_spec *spec, const json_t *c
     struct plan_site site;
     struct plan_net *net = NULL;
     struct merr err = {""};
-    int r = read_site(c, cluster, spec, &site, &net);
+    int r = read_site(c, cluster, spec, profile, &site, &net);
 
     if (r != 0) {
         plan_net_free(net);
         return r;
     }
     site.net = net;
+    job.program_bytes = profile->program_bytes;
     r = plan_search(&job, &wish, &site, &plan, &err);
     plan_net_free(net);
     if (r < 0)
         return cli_fail(CLI_REFUSED, "%s", err.text);
     *ret = spec_plan_json(&job, &plan);
     return *ret ? 0 : cli_fail(CLI_FAILED, "out of memory");
+}
+
+static int plan_here(struct cli *c, const struct job_spec *spec, const json_t *cluster, json_t **ret)
+{
+    struct plan_profile *profile = calloc(1, sizeof(*profile));
+    int r = profile ? plan_measured(c, spec, cluster, profile, ret) : cli_fail(CLI_FAILED, "out of memory");
+
+    free(profile);
+    return r;
 }
 
 static int plan_spec(struct cli *c, const struct job_spec *spec)

@@ -73,8 +73,9 @@ static int read_class(struct sim_setup *s, const char *name, const json_t *o, in
                       struct merr *err)
 {
     /* what follows them is for `muster plan` */
-    static const char *const known[] = {"nodes",       "devices_per_node",   "kind", "threads", "memory_mib", "gflops",
-                                        "bf16_gflops", "memory_bytes_per_s", NULL};
+    static const char *const known[] = {"nodes",      "devices_per_node", "kind",        "threads",
+                                        "memory_mib", "gflops",           "bf16_gflops", "memory_bytes_per_s",
+                                        "nic",        "nic_bytes_per_s",  "profile",     NULL};
     struct sched_node *v;
     double gflops;
     int nodes, devices;

@@ -6,12 +6,10 @@
 #include <string.h>
 
 #include "base/try.h"
+#include "scheduler/plan/work.h"
 
-#define OVERLAP 0.5       /* share of a backward that hides gradients on their way */
-#define REMAKE 0.05       /* selective recomputation, of a block's forward */
-#define LEAF_BYTES 16.0   /* moved for an element of each leaf's gradient: zeroed, added to the tree */
-#define UPDATE_BYTES 28.0 /* and by the optimizer: weight and two moments read and written, the gradient */
-#define WHOLE_GROUPS 5    /* groups of pp micro-batches that are simulated; the others take as long as the last */
+#define OVERLAP 0.5    /* share of a backward that hides gradients on their way */
+#define WHOLE_GROUPS 5 /* groups of pp micro-batches that are simulated; the others take as long as the last */
 
 int plan_site_devices(const struct plan_site *site)
 {
@@ -41,6 +39,10 @@ struct plan_device plan_stage_device(const struct plan_site *site, const struct 
         d.flops = g->flops < d.flops ? g->flops : d.flops;
         d.bytes_per_s = g->bytes_per_s < d.bytes_per_s ? g->bytes_per_s : d.bytes_per_s;
         d.call_s = g->call_s > d.call_s ? g->call_s : d.call_s;
+        if (g->flops == d.flops) { /* the slowest one's */
+            d.measured = g->measured;
+            d.times = g->times;
+        }
         if (d.memory_bytes == 0 || (g->memory_bytes > 0 && g->memory_bytes < d.memory_bytes))
             d.memory_bytes = g->memory_bytes;
     }
@@ -52,11 +54,16 @@ struct plan_device plan_device_times(struct plan_device d, double k)
     d.flops *= k;
     d.bytes_per_s *= k;
     d.call_s /= k;
+    d.times = (d.times > 0 ? d.times : 1) * k;
     return d;
 }
 
 double plan_ring_s(const struct plan_link *l, double n, int g)
 {
+    double seconds;
+
+    if (g > 1 && l->measured && profile_all_reduce_s(l->measured, g, n, &seconds))
+        return seconds;
     return g < 2 ? 0 : 2 * (g - 1) * (n / g / l->bytes_per_s + l->latency_s);
 }
 
@@ -110,9 +117,11 @@ static struct plan_link link_of_stages(const struct plan_site *site, const struc
     return shared_link(site, s, least);
 }
 
-struct pass {          /* of a block and micro-batch */
-    double f_s, sum_s; /* forward, one sum over tp */
-    double cp_s;       /* keys and values to all of cp, or their gradients back; or a third of all heads' journeys */
+struct pass {                      /* of a block and micro-batch */
+    double f_s, i_s, w_s, cheap_s; /* forward, the gradients of its input and of its weights; what is cheap to make
+                                       again */
+    double sum_s;                  /* one sum over tp */
+    double cp_s; /* keys and values to all of cp, or their gradients back; or a third of all heads' journeys */
 };
 
 /* Values of a row that go round cp. */
@@ -129,10 +138,13 @@ static struct pass pass_of(const struct plan_job *job, const struct plan_shape *
 {
     const struct plan_model *m = &job->model;
     double rows = (double)plan_rows(job, s);
-    double flops = 2 * rows * plan_block_weights(m) + 2 * rows * job->length * m->hidden; /* causal: half of a square */
     struct plan_link l = link_of(site, s, 0, s->tp), c = link_of(site, s, 0, s->tp * plan_cp(s));
+    struct work_block w = work_block(job, s, d);
 
-    return (struct pass){.f_s = flops / s->tp / d->flops + d->call_s,
+    return (struct pass){.f_s = w.f_s,
+                         .i_s = w.i_s,
+                         .w_s = w.w_s,
+                         .cheap_s = w.cheap_s,
                          .sum_s = plan_ring_s(&l, rows * m->hidden * sizeof(float), s->tp),
                          .cp_s = plan_ring_s(&c, rows * travels_of(job, s) * sizeof(float), plan_cp(s)) / 2};
 }
@@ -140,15 +152,8 @@ static struct pass pass_of(const struct plan_job *job, const struct plan_shape *
 static double remade_s(const struct plan_shape *s, const struct pass *p)
 {
     return s->recompute == PLAN_RECOMPUTE_FULL        ? p->f_s + 2 * p->sum_s + p->cp_s
-           : s->recompute == PLAN_RECOMPUTE_SELECTIVE ? REMAKE * p->f_s
+           : s->recompute == PLAN_RECOMPUTE_SELECTIVE ? p->cheap_s
                                                       : 0;
-}
-
-static double head_s(const struct plan_job *job, const struct plan_shape *s, const struct plan_device *d)
-{
-    double rows = (double)plan_rows(job, s);
-
-    return 6 * rows * job->model.vocab * job->model.hidden / s->tp / d->flops; /* it goes back at once */
 }
 
 double plan_hop_bytes(const struct plan_job *job, const struct plan_shape *shape)
@@ -163,6 +168,10 @@ static double hop_s(const struct plan_job *job, const struct plan_shape *s, cons
 {
     struct plan_link l = link_of_stages(site, s, i % s->pp, (i + 1) % s->pp);
 
+    double seconds;
+
+    if (l.measured && profile_message_s(l.measured, plan_hop_bytes(job, s), &seconds))
+        return seconds;
     return plan_hop_bytes(job, s) / l.bytes_per_s + l.latency_s;
 }
 
@@ -183,13 +192,13 @@ static void stage_works(const struct plan_job *job, const struct plan_shape *sha
         last = d;
         plan_split_layers(&split, i, &begin, &end);
         ret[i] = (struct schedule_times){.f = (end - begin) * (p.f_s + 2 * p.sum_s + p.cp_s),
-                                         .i = (end - begin) * (p.f_s + 2 * (p.sum_s + p.cp_s)) +
+                                         .i = (end - begin) * (p.i_s + 2 * (p.sum_s + p.cp_s)) +
                                               plan_remade(shape, i, end - begin) * remade_s(shape, &p),
-                                         .w = (end - begin) * p.f_s};
+                                         .w = (end - begin) * p.w_s};
         if (i == 0)
-            ret[i].f += p.sum_s;
+            ret[i].f += p.sum_s + work_embed_s(job, shape, &d);
         if (i == split.stages - 1)
-            ret[i].f += head_s(job, shape, &d) + p.sum_s;
+            ret[i].f += p.sum_s + work_head_s(job, shape, &d);
     }
 }
 
@@ -268,17 +277,6 @@ static double exchange_s(const struct plan_job *job, const struct plan_shape *s,
     half = plan_ring_s(&l, dp_bytes(job, gradients), s->dp) / 2;
     hidden = half < OVERLAP * backward_s ? half : OVERLAP * backward_s;
     return half - hidden + plan_ring_s(&l, dp_bytes(job, weights), s->dp) / 2;
-}
-
-static double update_s(const struct plan_job *job, const struct plan_shape *s, const struct plan_cut *cut, int r,
-                       const struct plan_device *d)
-{
-    int leaves = (job->virtual_workers + s->dp - 1) / s->dp;
-    size_t weights, gradients;
-
-    plan_elements(job, s, cut, r, &weights, &gradients);
-    return ((double)gradients * leaves * LEAF_BYTES + (double)weights / (job->zero ? s->dp : 1) * UPDATE_BYTES) /
-           d->bytes_per_s;
 }
 
 /* The rank of a pipeline with most to do for a micro-batch, and what it does. */
@@ -556,7 +554,7 @@ static int weigh_time(const struct weighing *w, const struct plan_site *site, st
     c->idle_s = span > work ? span - work : 0;
     for (int p = 0; p < s->pp; p++) {
         struct plan_device d = plan_stage_device(site, s, p);
-        double e = exchange_s(w->job, s, &w->cut, site, p, t[p].i + t[p].w), u = update_s(w->job, s, &w->cut, p, &d);
+        double e = exchange_s(w->job, s, &w->cut, site, p, t[p].i + t[p].w), u = work_update_s(w->job, s, p, &d);
 
         if (e + u <= last)
             continue;

@@ -11,19 +11,23 @@
 #include "base/merr.h"
 #include "scheduler/plan/memory.h"
 #include "scheduler/plan/net.h"
+#include "scheduler/plan/profile.h"
 
 #define PLAN_GROUPS_MAX 8
 #define PLAN_ROOM 0.94 /* share of a device's memory that a plan may use */
 
 struct plan_link {
     double latency_s, bytes_per_s;
+    const struct plan_profile *measured; /* borrowed: its messages go before the two; NULL: none */
 };
 
-struct plan_device {       /* of one class */
-    double flops;          /* in matrix products, a second */
-    double bytes_per_s;    /* of its memory, in long additions */
-    double call_s;         /* what a pass of a block takes however little it computes */
-    uint64_t memory_bytes; /* 0: not known */
+struct plan_device {                     /* of one class */
+    double flops;                        /* in matrix products, a second */
+    double bytes_per_s;                  /* of its memory, in long additions */
+    double call_s;                       /* what a pass of a block takes however little it computes */
+    uint64_t memory_bytes;               /* 0: not known */
+    double times;                        /* as fast as measured; 0 counts as 1 */
+    const struct plan_profile *measured; /* borrowed: goes before the rates; NULL or without products: nothing was */
 };
 
 struct plan_group {
@@ -65,7 +69,7 @@ struct plan_device plan_stage_device(const struct plan_site *site, const struct 
 /* The same device k times as fast. */
 struct plan_device plan_device_times(struct plan_device d, double k);
 
-/* Seconds of an all-reduce of n bytes over g ranks by a ring. */
+/* Seconds of an all-reduce of n bytes over g ranks: as measured, or by a ring. */
 double plan_ring_s(const struct plan_link *l, double n, int g);
 
 /* Bytes of a message between two stages; those that a rank of place r sends in a step's exchange between replicas, in a

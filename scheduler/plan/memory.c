@@ -224,7 +224,6 @@ void plan_memory_of(const struct plan_job *job, const struct plan_shape *shape, 
     bool parts = job->sequence_parallel && shape->tp > 1;
     struct rows rows = {.all = plan_rows(job, shape), .type = job->bf16 ? 2 : sizeof(float)};
     size_t weights, gradients, shared = plan_cp(shape) > 1 ? 2 * (size_t)cut->kv * (size_t)plan_cp(shape) : 0;
-    uint64_t state;
 
     assert(r >= 0 && r < shape->pp);
     rows.trunk = parts ? rows.all / shape->tp : rows.all;
@@ -235,7 +234,7 @@ void plan_memory_of(const struct plan_job *job, const struct plan_shape *shape, 
         .optimizer = optimizer(job, shape->dp, weights, gradients),
         .activations = activations(job, shape, cut, r, &rows, slots),
     };
-    state = ret->weights + ret->optimizer;
-    ret->rest = PLAN_PROGRAM_BYTES + (state < PLAN_RING_BYTES ? state : PLAN_RING_BYTES) +
+    ret->rest = (job->program_bytes > 0 ? job->program_bytes : PLAN_PROGRAM_BYTES) +
+                plan_ring_bytes(ret->weights + ret->optimizer) +
                 (job->bf16 ? (uint64_t)rows.all * (2 * (cut->qkv + cut->q) + shared) * sizeof(float) : 0);
 }

@@ -16,6 +16,7 @@
 #define PLAN_HEAD_ROWS 512                      /* tokens whose logits are made at a time */
 #define PLAN_PROGRAM_BYTES ((uint64_t)24 << 20) /* code, libraries, tables: what a model of no size takes */
 #define PLAN_RING_BYTES ((uint64_t)64 << 20)    /* most that checkpoints wait in */
+#define PLAN_RING_SLOT ((uint64_t)4 << 20)      /* of which it is made */
 
 struct plan_memory {
     uint64_t weights, gradients, optimizer, activations, rest;
@@ -24,6 +25,14 @@ struct plan_memory {
 static inline uint64_t plan_memory_all(const struct plan_memory *m)
 {
     return m->weights + m->gradients + m->optimizer + m->activations + m->rest;
+}
+
+/* What checkpoints of so large a state wait in: two of them at once, in whole slots. */
+static inline uint64_t plan_ring_bytes(uint64_t state)
+{
+    uint64_t both = 2 * ((state + PLAN_RING_SLOT - 1) / PLAN_RING_SLOT) * PLAN_RING_SLOT;
+
+    return both < PLAN_RING_BYTES ? both : PLAN_RING_BYTES;
 }
 
 /* Most buffers for gradients that a replica with leaves [begin, end) uses at once (worker/engine/optim/tree.h). */

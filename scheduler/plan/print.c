@@ -187,7 +187,8 @@ int plan_print(const struct plan_job *job, const struct plan_result *p, struct b
                          mib(memory[i].activations), mib(memory[i].rest), mib(plan_memory_all(&memory[i])));
     (void)buf_addstr(out, "],\"memory_limit_mib\":");
     print_room(p->best.room_bytes, out);
-    (void)buf_printf(out, ",\"considered\":%d,\"unfit\":%d,\"why\":\"", p->considered, p->unfit);
+    (void)buf_printf(out, ",\"rates\":\"%s\",\"considered\":%d,\"unfit\":%d,\"why\":\"",
+                     p->measured ? "measured" : "assumed", p->considered, p->unfit);
     print_why(p, out);
     (void)buf_addstr(out, "\",\"alternatives\":[");
     for (int i = 0; i < p->n_beaten; i++) {

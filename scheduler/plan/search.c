@@ -505,5 +505,10 @@ int plan_search(const struct plan_job *job, const struct plan_wish *wish, const 
     }
     r = search(job, wish, &laid, site->net, net, ret, err);
     plan_net_free(net);
+    if (r == 0) {
+        ret->measured = true;
+        for (int i = 0; i < site->groups; i++)
+            ret->measured &= site->group[i].device.measured != NULL;
+    }
     return r;
 }

@@ -38,6 +38,7 @@ struct plan_result {
     int n_beaten;
     int considered;              /* layouts */
     int unfit;                   /* of those weighed, for lack of memory */
+    bool measured;               /* times are by profiles of all of the devices' classes */
     int devices;                 /* that were there */
     int parts;                   /* of the site's net; 0: it has none. Then */
     uint16_t at[PLAN_PARTS_MAX]; /* which of them is at each place in the order of ranks, as dedicate.h has it, */

@@ -23,6 +23,30 @@ void plan_links_assumed(const char *kind, struct plan_site *ret)
     ret->between = (struct plan_link){.latency_s = 5e-5, .bytes_per_s = cpu ? 1e9 : 2e10};
 }
 
+struct plan_device plan_device_measured(struct plan_device d, const struct plan_profile *p, bool bf16)
+{
+    double flops = profile_flops(profile_rates(p, bf16));
+
+    if (flops > 0) {
+        d.measured = p;
+        d.flops = flops;
+    }
+    if (p->copy_bytes_per_s > 0)
+        d.bytes_per_s = p->copy_bytes_per_s;
+    if (p->call_s > 0)
+        d.call_s = p->call_s;
+    if (d.memory_bytes == 0)
+        d.memory_bytes = p->memory_bytes;
+    if (d.memory_bytes > p->context_bytes)
+        d.memory_bytes -= p->context_bytes;
+    return d;
+}
+
+void plan_links_measured(struct plan_site *site, const struct plan_profile *p)
+{
+    site->inside.measured = p;
+}
+
 double plan_site_speed(const struct plan_cost *predicted, double measured_s)
 {
     double busy = predicted->compute_s + predicted->update_s, messages = predicted->tp_s + predicted->exchange_s;

@@ -14,6 +14,11 @@ struct plan_device plan_device_assumed(const char *kind, int threads, bool bf16,
 /* The links that such devices have. */
 void plan_links_assumed(const char *kind, struct plan_site *ret);
 
+/* The same device, and links in a node, as measured, where anything was; p is borrowed. The memory that p has goes
+ * before none. */
+struct plan_device plan_device_measured(struct plan_device d, const struct plan_profile *p, bool bf16);
+void plan_links_measured(struct plan_site *site, const struct plan_profile *p);
+
 /* How many times as fast as assumed for this plan the devices were, from a step that took so long; what of it were
  * messages and waits for them is left out. From 1/100 to 100. */
 double plan_site_speed(const struct plan_cost *predicted, double measured_s);

@@ -88,6 +88,32 @@ def test_a_plan_says_what_it_beat_and_why(tmp_path, corpus):
     assert "the spec is good; it would run as tp" in text and "it beat" in text and "STAGE" in text
 
 
+def test_a_measured_profile_goes_before_assumed_rates(tmp_path, corpus):
+    spec = specs.train(corpus, devices=2)
+    spec["parallel"] = {"tp": 1, "pp": 1, "virtual_workers": 2}
+    path = write(tmp_path, "spec.json", spec)
+    profile = json.loads(muster("profile", "run", "--devices", "2", "--quick").stdout)
+    assert profile["version"] == 1 and profile["side_by_side"] == 2 and profile["quick"]
+    assert {"products", "bf16_products", "attention", "ops", "all_reduce", "messages", "program_mib"} <= set(profile)
+
+    def plan(profile):
+        doc = {"classes": {"cpu": {"nodes": 1, "devices_per_node": 2, "kind": "cpu", "profile": profile}}}
+        words = ("plan", path, "--cluster", write(tmp_path, "cluster.json", doc))
+        return json.loads(muster(*words, "-o", "json").stdout)["plan"], muster(*words).stdout
+
+    first, words = plan(profile)
+    assert first["rates"] == "measured" and "assumed" not in words
+    slower = dict(profile, products=[row[:3] + [rate / 100 for rate in row[3:]] for row in profile["products"]])
+    assert plan(slower)[0]["step_ms"] > 2 * first["step_ms"]
+    larger = plan(dict(profile, program_mib=profile["program_mib"] + 100))[0]["memory_mib"][0]["all"]
+    assert larger == pytest.approx(first["memory_mib"][0]["all"] + 100, abs=0.2)
+    assumed, words = plan({"threads": 1})
+    assert assumed["rates"] == "assumed" and "has no profile" in words
+    doc = {"classes": {"cpu": {"nodes": 1, "devices_per_node": 2, "profile": {"products": [[1, 2, 3]]}}}}
+    out = muster("plan", path, "--cluster", write(tmp_path, "bad.json", doc), ok=2)
+    assert "'products' of the profile" in out.stderr
+
+
 def linked(**more):
     return {"classes": {"a100": {"nodes": 4, "devices_per_node": 1, "gflops": 15000, "memory_mib": 81920, **more}}}
 

@@ -75,7 +75,7 @@ LAYERS = {"worker/engine/comm": [
     ["turn"],
     ["routes"],
 ], "worker/engine/train": [
-    ["batch", "cadence", "fit", "hold", "owner", "pipe", "report", "run", "state", "summary"],
+    ["batch", "cadence", "fit", "hold", "measure", "owner", "pipe", "report", "run", "state", "summary"],
     ["rank", "sample", "source_node"],
     ["links", "peak", "source"], ["shard"], ["eval", "handover"], ["resume", "save"], ["step"], ["train"], ["main"],
 ]}

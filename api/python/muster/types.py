@@ -272,6 +272,7 @@ class Plan(TypedDict, total=False):
     breakdown_ms: Dict[str, float]
     memory_mib: List[Dict[str, float]]
     memory_limit_mib: float
+    rates: Literal['measured', 'assumed']
     considered: int
     unfit: int
     why: str

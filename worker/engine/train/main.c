@@ -15,6 +15,7 @@
 #include "scheduler/plan/schedule.h"
 #include "worker/flight/flight.h"
 #include "worker/engine/train/batch.h"
+#include "worker/engine/train/measure.h"
 #include "worker/engine/train/sample.h"
 #include "worker/engine/train/train.h"
 
@@ -26,8 +27,9 @@ struct args {
     const char *run;
     int schedule; /* its place in schedules */
     int rank, pp, micros, chunks, steps;
-    bool sample, print_schedule, print_batches;
+    bool sample, print_schedule, print_batches, profile;
     struct sample_cfg text;
+    struct measure_cfg measure;
 };
 
 #define AT(member) .at = OPTION_AT(struct args, member)
@@ -58,6 +60,9 @@ static const struct option_row rows[] = {
     {"print-batches", 0, NULL, "print batches of a job on documents; its spec on standard input", OPTION_FLAG,
      AT(print_batches)},
     {"steps", 0, "N", "how many of them", OPTION_INT, 1, STEPS_MAX, AT(steps)},
+    {"profile", 0, NULL, "measure this machine's devices; JSON", OPTION_FLAG, AT(profile)},
+    {"devices", 0, "N", "side by side", OPTION_INT, 1, 64, "1", AT(measure.devices)},
+    {"quick", 0, NULL, "in some two seconds instead of ten", OPTION_FLAG, AT(measure.quick)},
     {"help", 'h', NULL, "say this", .kind = OPTION_HELP},
     {"version", 0, NULL, "say which version this is", .kind = OPTION_VERSION},
     {0},
@@ -70,7 +75,8 @@ static const struct options options = {
              "  muster-train --run FOLDER --rank N\n"
              "  muster-train --sample --checkpoint DIR\n"
              "  muster-train --print-schedule --pp P --micro-batches M\n"
-             "  muster-train --print-batches --steps N",
+             "  muster-train --print-batches --steps N\n"
+             "  muster-train --profile --devices N --threads N",
     .rows = rows,
 };
 
@@ -144,6 +150,18 @@ static int sample(const struct args *a)
     return r == -ENOMEM || r == -EIO ? EXIT_NODE : EXIT_USER;
 }
 
+static int profile(struct args *a)
+{
+    struct merr err = {""};
+
+    a->measure.threads = a->text.threads;
+    if ((a->run && a->rank >= 0 ? measure_rank(&a->measure, a->rank, a->run, stdout, &err)
+                                : measure_print(&a->measure, &err)) == 0)
+        return EXIT_DONE;
+    (void)fprintf(stderr, "muster-train: %s\n", err.text);
+    return EXIT_NODE;
+}
+
 /* The OpenMP runtime reads this when it is loaded: threads that wait must sleep, a neighbour rank needs the core. */
 static void wait_passively(char **argv)
 {
@@ -168,6 +186,8 @@ int main(int argc, char **argv)
         return print_batches(&a);
     if (a.sample)
         return sample(&a);
+    if (a.profile)
+        return profile(&a);
     if (a.run && a.rank >= 0)
         return train_main(a.run, a.rank);
     options_print_help(&options, stderr);

@@ -182,7 +182,7 @@ static int arena(struct shard *shard, bool share, size_t floats, float **ret, st
 static uint64_t planned_rest(const struct shard *shard, const struct fit *f)
 {
     const struct rank *rank = shard->rank;
-    uint64_t state = f->weights + f->optimizer, ring = state < MCK_POOL_BYTES ? state : MCK_POOL_BYTES;
+    uint64_t ring = plan_ring_bytes(f->weights + f->optimizer);
     uint64_t rows = (uint64_t)shard->source->micro * shard->source->length;
     uint64_t kv = (uint64_t)rank->model.qkv_local - rank->model.q_local,
              shared = rank->mesh->cp > 1 ? rank->mesh->cp * kv : 0;

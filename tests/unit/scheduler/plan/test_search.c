@@ -81,7 +81,7 @@ static void one_rank_takes_its_arithmetic_and_the_update(void **state)
 
 static void rings_take_latency_and_bandwidth_of_their_link(void **state)
 {
-    struct plan_link l = {1e-5, 1e9};
+    struct plan_link l = {.latency_s = 1e-5, .bytes_per_s = 1e9};
 
     (void)state;
     near(plan_ring_s(&l, 4e6, 4), 2 * 3 * (1e6 / 1e9 + 1e-5));
@@ -112,7 +112,7 @@ static void idle_time_of_pipelines_is_that_of_the_literature(void **state)
 
     (void)state;
     job.model.vocab = 1;
-    site.inside = (struct plan_link){0, 1e30};
+    site.inside = (struct plan_link){.latency_s = 0, .bytes_per_s = 1e30};
     for (int i = 0; i < 3; i++) {
         struct plan_option o;
 
@@ -144,7 +144,7 @@ static void without_messages_a_step_takes_m_plus_p_minus_1_turns(void **state)
 
             job.model.vocab = 1;
             job.virtual_workers = 1;
-            site.inside = (struct plan_link){0, 1e30};
+            site.inside = (struct plan_link){.latency_s = 0, .bytes_per_s = 1e30};
             for (int i = 0; i < p; i++)
                 s.layers[i] = (uint16_t)(8 / p);
             plan_stage_times(&job, &s, &site, t);
@@ -165,7 +165,7 @@ static void slow_links_expose_a_round_trip_for_each_group(void **state)
 
     (void)state;
     job.model.vocab = 1;
-    site.between = (struct plan_link){0, 1e5};
+    site.between = (struct plan_link){.latency_s = 0, .bytes_per_s = 1e5};
     s.chunks = s.micro = 1;
     plan_stage_times(&job, &s, &site, t);
     o = weighed(&job, s, &site);

@@ -191,10 +191,22 @@ static void buffers_of_leaves_are_those_of_the_tree(void **state)
             assert_int_equal(plan_leaf_buffers(begin, end), tree_buffers(begin, end));
 }
 
+static void checkpoints_wait_in_room_for_two_of_the_state(void **state)
+{
+    const uint64_t mib = 1 << 20;
+
+    (void)state;
+    assert_int_equal(plan_ring_bytes(1), 8 * mib); /* whole slots */
+    assert_int_equal(plan_ring_bytes(4 * mib), 8 * mib);
+    assert_int_equal(plan_ring_bytes(9 * mib), 24 * mib);
+    assert_int_equal(plan_ring_bytes(1000 * mib), MCK_POOL_BYTES);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_planner_counts_every_byte_that_the_engine_counts),
+        cmocka_unit_test(checkpoints_wait_in_room_for_two_of_the_state),
         cmocka_unit_test(buffers_of_leaves_are_those_of_the_tree),
     };
 

@@ -1,0 +1,22 @@
+/* measure - the profile of this machine's devices (api/profile.h), by the engine's own kernels and groups */
+#ifndef MUSTER_WORKER_TRAIN_MEASURE_H
+#define MUSTER_WORKER_TRAIN_MEASURE_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "base/merr.h"
+
+struct measure_cfg {
+    int devices, threads; /* ranks side by side, and threads of each */
+    bool quick;           /* fewer sizes, in some two seconds; else some ten */
+};
+
+/* Print the profile as a line of JSON on standard output. One process a device measures, all at the same time, as ranks
+ * of a job compute. -EIO when one of them failed, which it has said. */
+int measure_print(const struct measure_cfg *cfg, struct merr *err);
+
+/* One of these, which meets the others in the folder; the first prints. */
+int measure_rank(const struct measure_cfg *cfg, int rank, const char *folder, FILE *out, struct merr *err);
+
+#endif
