@@ -155,6 +155,13 @@ def test_it_ends_with_its_job_and_the_client_is_told(cluster):
     session.close()
 
 
+def test_a_rank_that_has_ended_before_its_job_is_said_to_have_at_once(cluster):
+    job = cluster.submit(specs.command("[ $RANK = 1 ] || exec sleep 3600", devices=2))["id"]
+    cluster.wait(job, ["running"])
+    wait_for("the end of rank 1", lambda: b"the rank has ended" in run(cluster, job, "-r", "1", "--", "true").stderr)
+    cluster.action(job, "cancel")
+
+
 def test_a_ticket_is_good_once_and_no_other_text_is_one(cluster, job):
     ticket = cluster.api("POST", f"/v1/jobs/{job}/exec", {"argv": ["cat"]})
     for wrong in (ticket["url"][:-1] + "x", f"/v1/exec/{ticket['session']}", "/v1/exec/x?ticket=x"):

@@ -73,19 +73,15 @@ void sessions_take(struct sessions *s, const json_t *list)
     }
 }
 
-/* The rank that has the processes of the one that is asked for: its own, or its launcher. NULL: none runs here. */
-static const struct rank *find_rank(const struct run *run, int number, bool *ret_over)
+/* The rank that has the processes of the one that is asked for: its own, or its launcher. NULL: none is here. */
+static const struct rank *find_rank(const struct run *run, int number)
 {
-    *ret_over = true;
     for (int i = 0; run && i < run->n; i++) {
         const struct rank *rank = &run->ranks[i];
 
         if (rank->rank != number)
             continue;
-        if (ranks_is_launched(run, rank))
-            rank = &run->ranks[0];
-        *ret_over = rank->state == RANK_EXITED;
-        return rank->state == RANK_RUNNING ? rank : NULL;
+        return ranks_is_launched(run, rank) ? &run->ranks[0] : rank;
     }
     return NULL;
 }
@@ -188,16 +184,16 @@ static void finish(struct one *one, int64_t now_us)
 static void look(struct sessions *s, struct one *one, struct ranks *ranks, int64_t now_us)
 {
     const struct run *run = ranks_find(ranks, one->asked.job, (uint64_t)one->asked.generation);
+    const struct rank *rank = find_rank(run, one->asked.rank);
+    bool over = !rank || rank->state == RANK_EXITED;
     struct merr err = {""};
-    bool over;
-    const struct rank *rank = find_rank(run, one->asked.rank, &over);
 
     if (one->deadline_us == 0)
         one->deadline_us = now_us + WAIT_US;
     if (one->pid > 0) {
         if (waitpid(one->pid, NULL, WNOHANG) == one->pid)
             finish(one, now_us);
-        else if (!rank && over && !one->told) {
+        else if (over && !one->told) {
             one->told = true;
             (void)kill(one->pid, SIGTERM); /* unreaped: the number is its own */
         }
@@ -205,7 +201,8 @@ static void look(struct sessions *s, struct one *one, struct ranks *ranks, int64
     }
     if (now_us > one->deadline_us) {
         finish(one, now_us);
-    } else if (rank && run->spec && begin(s, one, run, rank, &err) < 0) {
+    } else if (rank && (over || rank->state == RANK_RUNNING) && run->spec && /* one that has ended says so */
+               begin(s, one, run, rank, &err) < 0) {
         log_warn("a session in %s could not begin: %s", one->asked.job, err.text);
         finish(one, now_us);
     }
