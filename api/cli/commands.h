@@ -37,7 +37,13 @@ int logs_submitted(struct cli *c, const char *job); /* its output until its end,
 int exec_run(struct cli *c);
 /* Pass bytes between a connection and a session that was opened to a port, until both directions have ended. */
 int exec_connect(const struct cli *c, const json_t *session, int connection);
+/* What a program beside rank 0 of a job prints, appended to ret. Returns an exit status: its own, or with words. */
+int exec_read(struct cli *c, const char *job, const char *const *argv, struct buf *ret);
 int forward_run(struct cli *c);
+/* Say at which address of this machine a browser finds a port of rank 0, and pass connections on until a signal, which
+ * gives CLI_INTERRUPTED, or the job's end. local: 0: any port that is free. */
+int forward_page(struct cli *c, const char *job, int local, int remote, const char *path);
+int notebook_run(struct cli *c);
 int nodes_list(struct cli *c);
 int nodes_act(struct cli *c);
 int nodes_test(struct cli *c);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -293,6 +294,24 @@ int exec_connect(const struct cli *c, const json_t *session, int connection)
         c, session,
         (struct exec){
             .in = connection, .input = true, .forward = true, .out = {{.fd = connection}, {.fd = STDERR_FILENO}}});
+}
+
+int exec_read(struct cli *c, const char *job, const char *const *argv, struct buf *ret)
+{
+    IO_CLOSE_AUTO int fd = memfd_create("muster-exec", MFD_CLOEXEC);
+    json_auto_t *session = NULL, *body = json_pack("{s:[]}", "argv");
+    char path[256];
+
+    for (; *argv; argv++)
+        (void)json_array_append_new(json_object_get(body, "argv"), json_string(*argv));
+    if (fd < 0)
+        return cli_fail(CLI_FAILED, "no memory");
+    TRY(cli_job_path(job, "/exec", path));
+    TRY(cli_call(c, "POST", path, body, NULL, &session));
+    TRY(join(c, session, (struct exec){.in = -1, .out = {{.fd = fd}, {.fd = STDERR_FILENO}}}));
+    return lseek(fd, 0, SEEK_SET) == 0 && io_read_open(fd, "what it printed", ret, NULL) == 0
+               ? 0
+               : cli_fail(CLI_FAILED, "no memory");
 }
 
 /* --- the command ------------------------------------------------------------------------------------------------- */

@@ -26,6 +26,7 @@
 
 struct forward {
     struct cli *c;
+    const char *job, *path; /* path: what a browser asks for, to be said; NULL: it is for no browser */
     int rank, n_ports;
     struct port {
         int local, remote, fd;
@@ -86,7 +87,7 @@ static int connect_one(struct forward *f, const struct port *p, int connection)
     char path[256];
 
     c.client = NULL; /* a connection to the server of its own */
-    TRY(cli_job_path(c.arg[0], "/forward", path));
+    TRY(cli_job_path(f->job, "/forward", path));
     TRY(cli_call(&c, "POST", path, body, NULL, &session));
     return exec_connect(&c, session, connection);
 }
@@ -132,9 +133,9 @@ static int look(const struct forward *f)
     json_auto_t *job = NULL;
     char path[256];
 
-    TRY(cli_job_path(f->c->arg[0], "", path));
+    TRY(cli_job_path(f->job, "", path));
     TRY(cli_call(f->c, "GET", path, NULL, NULL, &job));
-    return cli_job_ended(job) ? cli_fail(CLI_FAILED, "job '%s' has ended: %s", f->c->arg[0], cli_str(job, "state")) : 0;
+    return cli_job_ended(job) ? cli_fail(CLI_FAILED, "job '%s' has ended: %s", f->job, cli_str(job, "state")) : 0;
 }
 
 static int turn(struct forward *f)
@@ -180,8 +181,10 @@ static int serve(struct forward *f)
         TRY(listen_at(&f->ports[i]));
     TRY(look(f));
     TRY(catch_signals(f));
-    for (int i = 0; i < f->n_ports; i++)
-        (void)printf("127.0.0.1:%d is port %d of job '%s'\n", f->ports[i].local, f->ports[i].remote, f->c->arg[0]);
+    for (int i = 0; i < f->n_ports && !f->path; i++)
+        (void)printf("127.0.0.1:%d is port %d of job '%s'\n", f->ports[i].local, f->ports[i].remote, f->job);
+    if (f->path)
+        (void)printf("http://127.0.0.1:%d%s\n", f->ports[0].local, f->path);
     (void)fflush(stdout);
     while (r == 0)
         r = turn(f);
@@ -190,10 +193,32 @@ static int serve(struct forward *f)
     return r;
 }
 
+static int run(struct forward *f)
+{
+    int r = serve(f);
+
+    for (int i = 0; i < f->n_ports; i++)
+        io_close(&f->ports[i].fd);
+    io_close(&f->signal_fd);
+    return r;
+}
+
+int forward_page(struct cli *c, const char *job, int local, int remote, const char *path)
+{
+    struct forward f = {.c = c,
+                        .job = job,
+                        .path = path,
+                        .n_ports = 1,
+                        .ports = {{.local = local, .remote = remote, .fd = -1}},
+                        .signal_fd = -1};
+
+    return run(&f);
+}
+
 int forward_run(struct cli *c)
 {
-    struct forward f = {.c = c, .rank = (int)cli_number(c, "rank", 0), .n_ports = c->n - 1, .signal_fd = -1};
-    int r;
+    struct forward f = {
+        .c = c, .job = c->arg[0], .rank = (int)cli_number(c, "rank", 0), .n_ports = c->n - 1, .signal_fd = -1};
 
     if (f.n_ports > PORTS_MAX)
         return cli_fail(CLI_USAGE, "at most %d ports at once", PORTS_MAX);
@@ -202,9 +227,5 @@ int forward_run(struct cli *c)
         if (!read_port(c->arg[1 + i], &f.ports[i]))
             return cli_fail(CLI_USAGE, "'%s' is no port: want PORT, or LOCAL:PORT, each up to 65535", c->arg[1 + i]);
     }
-    r = serve(&f);
-    for (int i = 0; i < f.n_ports; i++)
-        io_close(&f.ports[i].fd);
-    io_close(&f.signal_fd);
-    return r;
+    return run(&f);
 }

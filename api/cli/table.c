@@ -19,6 +19,17 @@
 #define ABOVE_0 .kind = OPTION_REAL_OVER, .hi = INFINITY
 #define ONE_OF(list) .kind = OPTION_WORD, .words = (list)
 #define SET {"set", 0, "PATH=VALUE", "change the spec, as train.steps=200; may be given again", .kind = OPTION_LIST}
+/* Of a program that a browser looks at. */
+#define PAGES \
+    {"idle", 0, "S", "end it when nobody has had a connection open for so long", INT(1, 604800), .def = "1800"}, \
+    {"port", 'p', "N", "of this machine (default any that is free)", INT(1, UINT16_MAX)}, \
+    {"job", 'j', "JOB", "reach the one that this job runs, start none", TEXT}, \
+    {"name", 0, "NAME", "of the job", TEXT}, \
+    {"project", 0, "NAME", "of the job", TEXT}, \
+    {"priority", 0, "N", "of the job", INT(0, 100)}, \
+    {"time", 0, "TIME", "most time it may run, as with submit", TEXT}, \
+    {"workdir", 0, "DIR", "where it runs; else this folder", TEXT}, \
+    SET
 #define SEED_MAX (INT64_C(1) << 60)
 
 static const char *const project_roles[] = {"member", "manager", "none", NULL};
@@ -111,6 +122,10 @@ static const struct command commands[] = {
      "reach ports of a job's programs here, as PORT or LOCAL:PORT", "muster port-forward j17 8888:6006",
      forward_run, false,
      {{"rank", 'r', "N", "to the node of this rank", INT(0, PLAN_RANKS_MAX - 1), .def = "0"}}},
+    {"notebook", "", 0, 0, "run Jupyter as a job, and reach it here", "muster notebook --idle 3600",
+     notebook_run, false, {PAGES}, .submits = true},
+    {"tensorboard", "[JOB...]", 0, 64, "run TensorBoard on folders of jobs, as a job, and reach it here",
+     "muster tensorboard j17 j18", notebook_run, false, {PAGES}, .submits = true},
     {"events", "[JOB]", 0, 1, "print what happened", "muster events j17 --follow", follow_events, true,
      {{"follow", 'f', NULL, "go on as it happens; with -o json a document a line", FLAG},
       {"limit", 'n', "N", "at most so many, the oldest first", INT(1, 1000000)}}},

@@ -16,6 +16,7 @@ from tests.cluster import BIN, ENDED, MARK, ROOT, Cluster, command_line, marked,
 from tests.integration.fake_agent import FakeAgent
 from tests.patience import PATIENCE_S
 from tests.store import store_of
+from tests.web_programs import make_programs
 
 PAGES = ["README.md", *sorted(os.path.relpath(p, ROOT) for p in glob.glob(f"{ROOT}/docs/*.md"))]
 STEPS = 200  # so that there is a step-00000200, as in the examples
@@ -163,9 +164,14 @@ class Place:
             cluster.wait(holder, "running")
             job = self.submit(specs.command("true", devices=4))
             run(f"muster explain {job} --save FILE", self.folder, self.env)
-        if re.search("muster (attach|port-forward)", line):  # until they are told to end
-            line = (line.replace("8888:", "0:") + " > said 2>&1 & until grep -E 'is port|leaves it running' said; do "
-                    "sleep 0.05; done; kill $!")
+        if re.search("muster (notebook|tensorboard)", line):
+            programs = f"{self.folder}.programs"
+            if not os.path.exists(programs):
+                make_programs(programs, "jupyter-notebook", "tensorboard")
+            line += f" --set command.env.PATH={programs}"
+        if re.search("muster (attach|port-forward|notebook|tensorboard)", line):  # until they are told to end
+            line = (line.replace("8888:", "0:") + " > said 2>&1 & "
+                    "until grep -E 'is port|leaves it running|^http:' said; do sleep 0.05; done; kill $!")
         if "secret delete" in line:
             run("muster secret set hf < hf.token", self.folder, self.env)
         if "checkpoint import" in line:
