@@ -54,7 +54,7 @@ function askToken(problem) {
 function route() {
     if (!api.hasToken())
         return;
-    const [, name, id] = decodeURI(location.hash).split('/');
+    const [, name, id] = decodeURI(location.hash.split('?')[0]).split('/');
     page?.abort();
     page = new AbortController();
     const { signal } = page;

@@ -1,9 +1,9 @@
 /* job - one job: where it stands and why, its curves, ranks, log, events, checkpoints, and what can be done to it */
 import { follow, get, pages, post } from './api.js';
-import { chart } from './chart.js';
+import { board } from './board.js';
 import { diagnosisPanel } from './diagnosis.js';
 import { logPanel } from './log.js';
-import { scalars } from './scalars.js';
+import { series } from './series.js';
 import * as store from './store.js';
 import { progress as progressOf, tasksPanel } from './tasks.js';
 import * as ui from './ui.js';
@@ -54,7 +54,7 @@ function head(getJob) {
         hidden: true, onclick: () => act(getJob(), a) }, a.label));
     const facts = {};
     const list = h('dl.numbers', {}, ...[['loss', 'Loss'], ['eval', 'Evaluation loss'], ['rate', 'Tokens/s'],
-        ['devices', 'Devices'], ['layout', 'Layout'], ['plan', 'A step'], ['time', 'Running for'], ['restarts', 'Restarts']]
+        ['devices', 'Devices'], ['layout', 'Layout'], ['plan', 'Step time'], ['time', 'Running for'], ['restarts', 'Restarts']]
         .map(([key, label]) => h('.number', { 'data-key': key }, h('dt', {}, label), facts[key] = h('dd'))));
     const planNote = h('dd.note');
     facts.plan.after(planNote);
@@ -252,102 +252,34 @@ function eventsPanel() {
 
 /* --- the page ----------------------------------------------------------------------------------------- */
 
-const percent = (v) => `${Number((100 * v).toPrecision(3))} %`;
-
-/* How documents of different lengths were laid out over the ranks, step by step. */
-function layoutCharts(signal, shared) {
-    const charts = [
-        chart('Tokens per rank', [
-            { key: 'rank_tokens_max', label: 'most', format: ui.count, color: '--accent' },
-            { key: 'rank_tokens_min', label: 'least', format: ui.count, color: '--warm' }], signal),
-        chart('Idle share of a step', [
-            { key: 'waiting_share', label: 'waiting for the busiest', format: percent, color: '--accent' },
-            { key: 'padding_share', label: 'padding', format: percent, color: '--warm' }], signal)];
-    if (shared)
-        charts.push(chart('Tokens in documents that ranks share', [
-            { key: 'sharded_share', label: 'shared', format: percent, color: '--accent' }], signal));
-    return charts;
-}
-
-/* A program's own numbers. */
-function ownCurves(signal) {
-    const all = scalars(signal);
-    let early = null;
-    return { el: h('div', {}, all.el, all.note), mark() {},
-        add: (m) => (early ? early.push(m) : all.add(m)),
-        async load(id) {
-            early = [];
-            try {
-                const { metrics } = await get(`/v1/jobs/${id}/metrics?points=1500`, signal);
-                all.setColumns(metrics);
-                const last = metrics.step?.at(-1) ?? -1;
-                early = early.filter((m) => m.step > last);
-            } finally {
-                const late = early;
-                early = null;
-                late.forEach(all.add);
-            }
-        } };
-}
-
-function curves(signal, spec) {
-    const documents = spec?.train?.data?.samples === 'documents', shared = spec?.parallel?.cp > 1;
-    const lossChart = chart('Loss', [
-        { key: 'loss', label: 'training', format: ui.loss, tick: (v) => String(Number(v.toPrecision(4))), color: '--accent' },
-        { key: 'eval', label: 'evaluation', format: ui.loss, color: '--warm', points: true }], signal);
-    const rate = chart('Tokens per second', [
-        { key: 'tokens_per_s', label: 'tokens/s', format: ui.count, color: '--accent' }], signal);
-    const layout = documents ? layoutCharts(signal, shared) : [];
-    const more = scalars(signal, ['loss', 'tokens_per_s', 'rank_tokens_max', 'rank_tokens_min', 'imbalance', 'padding_share',
-        'sharded_share', 'eval']);
-    const folded = h('details.more', {}, h('summary', {}, 'More metrics'), more.el, more.note);
-    const waiting = (imbalance) => (imbalance ? 1 - 1 / imbalance : null);
-    const marks = [];
-    let early = null; /* points that the stream brings while the past is being read */
-    function add(m) {
-        if (early)
-            return void early.push(m);
-        lossChart.add(m.step, m);
-        rate.add(m.step, m);
-        layout.forEach((c) => c.add(m.step, { ...m, waiting_share: waiting(m.imbalance) }));
-        more.add(m);
-    }
-    return { el: h('div', {}, h('.charts', {}, lossChart.el, rate.el, ...layout.map((c) => c.el)), folded), add,
-        async load(id) {
-            early = [];
-            try {
-                const { metrics } = await get(`/v1/jobs/${id}/metrics?points=1500`, signal);
-                more.setColumns(metrics);
-                lossChart.setColumns({ step: [...(metrics.step ?? [])], loss: metrics.loss });
-                rate.setColumns({ step: [...(metrics.step ?? [])], tokens_per_s: metrics.tokens_per_s });
-                layout.forEach((c) => c.setColumns({ ...metrics, step: [...(metrics.step ?? [])],
-                    waiting_share: (metrics.imbalance ?? []).map(waiting) }));
-                const last = metrics.step?.at(-1) ?? -1;
-                early = early.filter((m) => m.step > last);
-                marks.forEach((e) => lossChart.mark(e.step, 'eval', e.loss));
-            } finally {
-                const late = early;
-                early = null;
-                late.forEach(add);
-            }
+/* What it measured; grows with the stream. */
+function curves(signal, job) {
+    const s = series(job.id, signal, (atOnce) => all.draw(atOnce));
+    const all = board([{ s, label: job.name }], { signal, train: job.kind === 'train', name: job.id });
+    return { el: all.el, load: s.load, add: s.add,
+        eval(e) {
+            if (typeof e.loss === 'number')
+                s.evals.push(e);
+            all.draw(false);
         },
-        mark(e) {
-            marks.push(e);
-            lossChart.mark(e.step, 'eval', e.loss);
+        checkpoint(e) {
+            if (!e.error)
+                s.checkpoints.push({ step: e.step });
+            all.draw(false);
         } };
 }
 
 async function live(id, signal, parts) {
     const { charts, events, checkpoints, diagnosis } = parts;
     let lastId = '';
+    const mark = (type, e) => ['eval', 'checkpoint'].includes(type) && typeof e.data?.step === 'number' && charts[type](e.data);
     try {
         const past = await pages(`/v1/jobs/${id}/events?limit=500`, 'events', EVENTS_MAX, signal,
             (page) => events.leaveOut(page.left_out?.events ?? 0));
         for (const e of past) {
             events.add(e);
             lastId = e.id;
-            if (e.type === 'eval' && e.data?.loss !== undefined)
-                charts.mark(e.data);
+            mark(e.type, e);
         }
     } catch (e) {
         if (e.name === 'AbortError')
@@ -357,16 +289,15 @@ async function live(id, signal, parts) {
     checkpoints.update();
     diagnosis.refresh();
     /* Points are not kept in the stream: each time it opens, what it missed is read. */
-    const state = (open) => open && charts.load(id).catch((e) => e.name !== 'AbortError' && ui.toast(ui.sentence(e.message), 'error'));
+    const state = (open) => open && charts.load().catch((e) => e.name !== 'AbortError' && ui.toast(ui.sentence(e.message), 'error'));
     await follow(`/v1/jobs/${id}/events`, { signal, lastId, state, on(type, e) {
         if (type === 'metrics') {
             charts.add(e.data);
             return;
         }
         events.add(e);
-        if (type === 'eval' && e.data?.loss !== undefined)
-            charts.mark(e.data);
-        else if (type === 'checkpoint')
+        mark(type, e);
+        if (type === 'checkpoint')
             checkpoints.update();
         else if (e.cause?.code === 'hang' || ['recovering', 'failed'].includes(e.to))
             diagnosis.soon();
@@ -379,7 +310,7 @@ function build(main, signal, job) {
     let now = job;
     const top = head(() => now), why = explainBox(id, signal), outcome = outcomeBox(), ranks = ranksPanel();
     const events = eventsPanel(), checkpoints = checkpointsPanel(id, signal);
-    const charts = job.kind === 'train' ? curves(signal, job.spec) : ownCurves(signal);
+    const charts = curves(signal, job);
     const log = logPanel(id, signal), diagnosis = diagnosisPanel(id, signal);
     const train = job.kind === 'train', tasks = job.array && tasksPanel(id, signal);
     if (tasks) /* an array measures nothing itself */

@@ -1,50 +1,49 @@
-/* scalars - a chart for each number that a job measures by step and no other chart shows, in the order they came */
-import { chart } from './chart.js';
-import { h } from './ui.js';
+/* scalars - which charts there are for what jobs measure: the known ones in people's words, any other by its name */
+import * as ui from './ui.js';
 
 const CHARTS_MAX = 40;
-const COUNTED = ['step', 'v', 't', 'at', 'time', 'rank', 'ranks', 'generation', 'attempt']; /* what says where and when */
+const COUNTED = ['v', 't', 'at', 'time', 'rank', 'ranks', 'generation', 'attempt', 'imbalance']; /* what says where and when */
 
-/* What the built-in engine measures, in people's words. */
 const TITLES = { lr: 'Learning rate', grad_norm: 'Gradient norm', step_ms: 'Step time, ms', stall_ms: 'Wait for checkpoints, ms',
     tokens: 'Tokens so far', mfu: 'Share of the peak rate', bytes_tp: 'Bytes between tensor ranks', bytes_pp: 'Bytes between stages',
-    bytes_dp: 'Bytes between replicas', activation_mib: 'Activations, MiB', recomputed: 'Share computed again', leaf_ms: 'Time on leaves, ms' };
+    bytes_dp: 'Bytes between replicas', bytes_cp: 'Bytes between ranks that share sequences', activation_mib: 'Activations, MiB',
+    recomputed: 'Share computed again', documents: 'Documents', micro_batches: 'Micro-batches', targets: 'Predicted tokens' };
+
+export const plain = (v) => String(Number(v.toPrecision(4)));
+const percent = (v) => `${Number((100 * v).toPrecision(3))} %`;
+const line = (key, label, format = plain, color = '--accent', more = {}) => ({ key, label, format, color, ...more });
+
+/* The charts of the built-in engine that stand above the others; of documents: how they were laid out over the ranks. */
+const KNOWN = [
+    { title: 'Loss', lines: [line('loss', 'training', ui.loss, '--accent', { tick: plain }),
+        line('eval', 'evaluation', ui.loss, '--warm', { points: true })] },
+    { title: 'Tokens per second', lines: [line('tokens_per_s', 'tokens/s', ui.count)] },
+    { title: 'Tokens per rank', lines: [line('rank_tokens_max', 'most', ui.count), line('rank_tokens_min', 'least', ui.count, '--warm')] },
+    { title: 'Idle share of a step', lines: [line('waiting_share', 'waiting for the busiest', percent),
+        line('padding_share', 'padding', percent, '--warm')] },
+    { title: 'Tokens in documents that ranks share', lines: [line('sharded_share', 'shared', percent)] },
+];
 
 /* What was 0 from the first step on is no chart yet. */
-const tells = (v) => typeof v === 'number' && v !== 0;
-const format = (v) => String(Number(v.toPrecision(4)));
+const tells = (c) => (c.most ?? c.mean).some((v) => v) || c.least?.some((v) => v);
 
-/* elsewhere: names that other charts of the page have. */
-export function scalars(signal, elsewhere = []) {
-    const charts = new Map(), left = new Set(), without = new Set([...COUNTED, ...elsewhere]);
-    const note = h('p.note.pad', { hidden: true });
-    const el = h('.charts.even', { hidden: true });
-
-    function chartOf(name) {
-        if (!charts.has(name) && charts.size >= CHARTS_MAX) {
-            left.add(name);
-            note.hidden = false;
-            note.textContent = `Of ${charts.size + left.size} metrics the first ${CHARTS_MAX} are shown; \`muster metrics\` prints all.`;
-            return null;
+/* Charts in order: {title, group, lines}. shown: the answers of all jobs; train: of the built-in engine; many: a line for
+ * each job, so one number a chart. */
+export function definitions(shown, train, many) {
+    const names = new Set(shown.flatMap((a) => Object.entries(a.series).filter(([, c]) => tells(c)).map(([name]) => name)));
+    const list = [];
+    if (train) {
+        for (const known of KNOWN.filter((k, i) => i < 2 || k.lines.some((l) => names.has(l.key)))) {
+            if (many)
+                list.push(...known.lines.map((l, i) => ({ title: i ? `${known.title}: ${l.label}` : known.title, group: '', lines: [l] })));
+            else
+                list.push({ ...known, group: '' });
+            known.lines.forEach((l) => names.delete(l.key));
         }
-        if (!charts.has(name)) {
-            charts.set(name, chart(TITLES[name] ?? name, [{ key: name, label: name, format, color: '--accent' }], signal));
-            el.append(charts.get(name).el);
-            el.hidden = false;
-        }
-        return charts.get(name);
     }
-
-    return { el, note,
-        add(m) {
-            for (const [name, value] of Object.entries(m))
-                if ((charts.has(name) ? typeof value === 'number' : tells(value)) && !without.has(name))
-                    chartOf(name)?.add(m.step, m);
-        },
-        setColumns(columns) {
-            for (const [name, values] of Object.entries(columns))
-                if (!without.has(name) && values.some(tells))
-                    chartOf(name)?.setColumns({ step: [...(columns.step ?? [])],
-                        [name]: values.map((v) => (typeof v === 'number' ? v : null)) });
-        } };
+    const others = [...names].filter((name) => !COUNTED.includes(name)), prefix = (name) => name.split('/').slice(0, -1).join('/');
+    const left = others.splice(CHARTS_MAX).length;
+    list.push(...others.map((name) => ({ title: TITLES[name] ?? name, lines: [line(name, name)],
+        group: prefix(name) || (train ? 'More metrics' : '') })));
+    return { list, left };
 }

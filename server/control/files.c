@@ -14,6 +14,7 @@
 
 #define QUEUE_MAX 4096
 #define POINTS_DEFAULT 1000
+#define BUCKETS_DEFAULT 500
 #define CALLS_MAX 64 /* taken from it at once */
 
 struct files {
@@ -166,6 +167,21 @@ void files_answer_metrics(const struct files *f, struct call *call)
 
     if (answer)
         call_answer_new(call, 200, answer);
+    else
+        call_problem(call, 503, "no-memory", "the metrics cannot be read now; try again");
+    call_deliver(call);
+}
+
+void files_answer_series(const struct files *f, struct call *call)
+{
+    struct metrics_range range = {http_query(call->req, "names"), call_number(call, "from", 0),
+                                  call_number(call, "to", INT64_MAX),
+                                  (int)call_number(call, "buckets", BUCKETS_DEFAULT)};
+
+    call->page = metrics_series(f->metrics, &f->spool, call->job, &range, is_waited_for, call->req);
+    call->page_is_json = true;
+    if (call->page)
+        call->status = 200;
     else
         call_problem(call, 503, "no-memory", "the metrics cannot be read now; try again");
     call_deliver(call);

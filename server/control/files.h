@@ -38,5 +38,6 @@ int files_trouble(const struct files *f);
 /* In a call that is run: answer GET .../logs and .../metrics from its query. flag: the logs are complete. */
 void files_answer_logs(const struct files *f, struct call *call);
 void files_answer_metrics(const struct files *f, struct call *call);
+void files_answer_series(const struct files *f, struct call *call);
 
 #endif

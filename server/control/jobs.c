@@ -417,14 +417,31 @@ void jobs_logs(struct core *c, struct call *call)
     read_it(c, call, run_logs);
 }
 
-void jobs_metrics(struct core *c, struct call *call)
+static void run_series(void *core, struct call *call)
+{
+    const struct core *c = core;
+
+    files_answer_series(c->files, call);
+}
+
+static void answer_measured(struct core *c, struct call *call, void (*run)(void *core, struct call *call))
 {
     struct found f;
 
     if (!find(c, call, &f) || !check_has_run(call, &f))
         return;
     found_clear(&f);
-    read_it(c, call, run_metrics);
+    read_it(c, call, run);
+}
+
+void jobs_metrics(struct core *c, struct call *call)
+{
+    answer_measured(c, call, run_metrics);
+}
+
+void jobs_series(struct core *c, struct call *call)
+{
+    answer_measured(c, call, run_series);
 }
 
 void jobs_incidents(struct core *c, struct call *call)

@@ -24,6 +24,7 @@ void jobs_incidents(struct core *c, struct call *call); /* all, or the one that 
 void jobs_diagnosis(struct core *c, struct call *call);
 void jobs_logs(struct core *c, struct call *call);    /* GET …/logs */
 void jobs_metrics(struct core *c, struct call *call); /* GET …/metrics */
+void jobs_series(struct core *c, struct call *call);  /* GET …/series */
 
 /* The entry of the call's job, which the caller may see and which has a run. NULL: the call is answered. */
 struct entry *jobs_live(struct core *c, struct call *call);

@@ -30,6 +30,9 @@ const struct query_parameter queries_logs[] = {
     END,
 };
 const struct query_parameter queries_metrics[] = {QUERY_TEXT("names"), QUERY_NUMBER("points", 0, 1000000), END};
+const struct query_parameter queries_series[] = {QUERY_TEXT("names"), QUERY_NUMBER("from", 0, INT64_MAX),
+                                                 QUERY_NUMBER("to", 0, INT64_MAX), QUERY_NUMBER("buckets", 1, 2000),
+                                                 END};
 const struct query_parameter queries_nodes[] = {LIMIT, QUERY_TEXT("cursor"), END};
 const struct query_parameter queries_drain[] = {QUERY_NUMBER("deadline_s", 1, 86400), QUERY_TEXT("reason"), END};
 const struct query_parameter queries_assignments[] = {QUERY_NUMBER("version", 0, INT64_MAX), WAIT,

@@ -101,6 +101,7 @@ PLAIN(jobs_explain)
 PLAIN(jobs_retry)
 PLAIN(jobs_logs)
 PLAIN(jobs_metrics)
+PLAIN(jobs_series)
 PLAIN(jobs_incidents)
 PLAIN(jobs_diagnosis)
 PLAIN(timeline_of_job)
@@ -547,6 +548,7 @@ const struct http_route routes_table[] = {
     {"GET", "/v1/jobs/{id}/events", ROLE_VIEWER, on_timeline_of_job, 0, queries_job_events},
     {"GET", "/v1/jobs/{id}/logs", ROLE_VIEWER, on_jobs_logs, 0, queries_logs},
     {"GET", "/v1/jobs/{id}/metrics", ROLE_VIEWER, on_jobs_metrics, 0, queries_metrics},
+    {"GET", "/v1/jobs/{id}/series", ROLE_VIEWER, on_jobs_series, 0, queries_series},
     {"GET", "/v1/jobs/{id}/checkpoints", ROLE_VIEWER, on_timeline_checkpoints, 0, NULL},
     {"GET", "/v1/jobs/{id}/diagnosis", ROLE_VIEWER, on_jobs_diagnosis, LONG_POLL_S, NULL},
     {"GET", "/v1/jobs/{id}/incidents", ROLE_VIEWER, on_jobs_incidents, 0, NULL},

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/store/metrics_line.h"
+
 #define CHUNK (256 << 10)
 
 void metrics_index_clear(struct metrics_index *x)
@@ -18,16 +20,22 @@ size_t metrics_index_bytes(const struct metrics_index *x)
     return sizeof(*x) + x->lines_cap * sizeof(*x->lines) + x->spans_cap * sizeof(*x->spans);
 }
 
-/* The number of a column, METRICS_INDEX_COLUMNS: it is not followed. */
-static size_t column_of(struct metrics_index *x, const char *name)
+/* The number of a column, METRICS_INDEX_COLUMNS: it is not followed. Lines mostly have theirs in the same order: it is
+ * looked for first where the last one's neighbour is. */
+static size_t column_of(struct metrics_index *x, const struct metrics_number *m, size_t near)
 {
     size_t i = 0;
 
-    while (i < x->n_columns && strcmp(x->column[i], name) != 0)
+    if (m->len >= METRICS_INDEX_NAME_MAX)
+        return METRICS_INDEX_COLUMNS;
+    if (near < x->n_columns && memcmp(x->column[near], m->name, m->len) == 0 && !x->column[near][m->len])
+        return near;
+    while (i < x->n_columns && (memcmp(x->column[i], m->name, m->len) != 0 || x->column[i][m->len]))
         i++;
-    if (i < x->n_columns || i == METRICS_INDEX_COLUMNS || strlen(name) >= METRICS_INDEX_NAME_MAX)
-        return i < x->n_columns ? i : METRICS_INDEX_COLUMNS;
-    memcpy(x->column[x->n_columns++], name, strlen(name) + 1);
+    if (i < x->n_columns || i == METRICS_INDEX_COLUMNS)
+        return i;
+    memcpy(x->column[x->n_columns], m->name, m->len);
+    x->column[x->n_columns++][m->len] = '\0';
     return i;
 }
 
@@ -35,6 +43,8 @@ static void join(struct metrics_extreme *to, const struct metrics_extreme *from)
 {
     if (from->least_at < 0)
         return;
+    to->sum += from->sum;
+    to->n += from->n;
     if (to->least_at < 0 || from->least < to->least) {
         to->least = from->least;
         to->least_at = from->least_at;
@@ -112,31 +122,27 @@ static int note_line(struct metrics_index *x, int64_t at, int64_t step)
 
 static int take_line(struct metrics_index *x, int64_t at, const char *text, size_t len)
 {
-    json_t *row = len > 1 && text[0] == '{' && len <= METRICS_INDEX_LINE_MAX ? json_loadb(text, len, 0, NULL) : NULL;
-    int64_t step = json_integer_value(json_object_get(row, "step"));
+    struct metrics_line_numbers line;
     struct metrics_span *span = NULL;
-    const char *key;
-    json_t *value;
+    size_t k = 0;
     int r;
 
-    if (!json_is_object(row)) {
-        json_decref(row);
+    if (len > METRICS_INDEX_LINE_MAX || !metrics_line_read(text, len, &line))
         return 0;
-    }
-    r = note_line(x, at, step);
-    r = r == 0 ? next_span(x, at, step, &span) : r;
-    json_object_foreach (row, key, value) {
-        size_t k =
-            span && json_is_number(value) && strcmp(key, "step") != 0 ? column_of(x, key) : METRICS_INDEX_COLUMNS;
-        double v = json_number_value(value);
+    r = note_line(x, at, line.step);
+    r = r == 0 ? next_span(x, at, line.step, &span) : r;
+    for (size_t i = 0; span && i < line.n; i++) {
+        double v = line.v[i].v;
 
+        k = column_of(x, &line.v[i], k);
         if (k < METRICS_INDEX_COLUMNS)
-            join(&span->of[k], &(struct metrics_extreme){.least = v, .most = v, .least_at = at, .most_at = at});
+            join(&span->of[k++], &(struct metrics_extreme){v, v, at, at, v, 1});
     }
-    json_decref(row);
+    metrics_line_clear(&line);
     if (r < 0)
         return r;
-    x->first_step = x->n_lines == 0 ? step : x->first_step;
+    x->first_step = x->n_lines == 0 ? line.step : x->first_step;
+    x->last_step = x->n_lines == 0 || line.step > x->last_step ? line.step : x->last_step;
     x->last_at = at;
     x->n_lines++;
     return 0;

@@ -15,13 +15,15 @@
 
 #define METRICS_INDEX_LINES 16384
 #define METRICS_INDEX_SPANS 4096
-#define METRICS_INDEX_COLUMNS 16          /* numbers whose extremes are known: the first ones that the file has */
-#define METRICS_INDEX_NAME_MAX 32         /* bytes of their names, with the end */
+#define METRICS_INDEX_COLUMNS 24          /* numbers whose extremes are known: the first ones that the file has */
+#define METRICS_INDEX_NAME_MAX 64         /* bytes of their names, with the end */
 #define METRICS_INDEX_LINE_MAX (16 << 10) /* a longer line is passed over, like one that is no object */
 
 struct metrics_extreme {
     double least, most;
     int64_t least_at, most_at; /* offsets of lines; -1: no line has it */
+    double sum;
+    int64_t n; /* lines that have it */
 };
 
 struct metrics_span {
@@ -38,6 +40,7 @@ struct metrics_index {
     bool within;  /* of a line that is too long, or begins in the gap */
     uint64_t n_lines;
     int64_t first_step, last_at;
+    int64_t last_step; /* the greatest */
     char column[METRICS_INDEX_COLUMNS][METRICS_INDEX_NAME_MAX];
     size_t n_columns;
     struct metrics_line *lines; /* NULL once there are more than METRICS_INDEX_LINES */

@@ -5,18 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/store/metrics_priv.h"
+#include "server/store/metrics_series.h"
+
 #define WINDOW (64 << 10) /* bytes that are read at once for a line that is chosen, at most; more than it has */
 #define WINDOW_LEAST (2 << 10)
 #define COLUMNS_MAX 64
 #define GROUPS_LEAST 8
-
-struct of_job { /* indexes of a job's files, in the order of their generations */
-    struct of_job *next;
-    uint64_t job;
-    struct metrics_index v[SPOOL_GENERATIONS];
-    int generation[SPOOL_GENERATIONS];
-    size_t n, bytes;
-};
 
 struct metrics_cache {
     pthread_mutex_t lock;  /* guards all below */
@@ -165,7 +160,7 @@ struct choice {
     size_t n, cap;
 };
 
-static bool named(const char *names, const char *key)
+bool metrics_named(const char *names, const char *key)
 {
     size_t n = strlen(key);
 
@@ -351,7 +346,7 @@ static json_t *columns_new(const json_t *row, const char *names)
     const char *key;
 
     json_object_foreach ((json_t *)row, key, value) {
-        if (named(names, key) && json_object_size(columns) < COLUMNS_MAX)
+        if (metrics_named(names, key) && json_object_size(columns) < COLUMNS_MAX)
             (void)json_object_set_new(columns, key, json_array());
     }
     return columns;
@@ -381,20 +376,29 @@ static json_t *answer_new(const struct choice *c, struct window *w, const char *
     return columns;
 }
 
-/* What of the curve stands, and which columns are asked for. */
-static void look(struct choice *c, const char *names)
+void metrics_below(const struct of_job *o, int64_t ret[SPOOL_GENERATIONS])
 {
     int64_t below = INT64_MAX;
 
+    for (size_t f = o->n; f-- > 0;) {
+        const struct metrics_index *x = &o->v[f];
+
+        ret[f] = below;
+        if (x->n_lines > 0 && x->first_step < below)
+            below = x->first_step;
+    }
+}
+
+/* What of the curve stands, and which columns are asked for. */
+static void look(struct choice *c, const char *names)
+{
+    metrics_below(c->o, c->below);
     for (size_t f = c->o->n; f-- > 0;) {
         const struct metrics_index *x = &c->o->v[f];
         size_t n = 0;
 
-        c->below[f] = below;
-        if (x->n_lines > 0 && x->first_step < below)
-            below = x->first_step;
         for (size_t k = 0; k < x->n_columns; k++)
-            n += c->wanted[f][k] = named(names, x->column[k]);
+            n += c->wanted[f][k] = metrics_named(names, x->column[k]);
         c->n_wanted = n > c->n_wanted ? n : c->n_wanted;
     }
 }
@@ -455,4 +459,18 @@ json_t *metrics_read(struct metrics_cache *m, const struct spool *s, uint64_t jo
         view = view_new(o, s, names, points);
     give_back(m, o);
     return view;
+}
+
+char *metrics_series(struct metrics_cache *m, const struct spool *s, uint64_t job, const struct metrics_range *range,
+                     metrics_go_on *go_on, void *arg)
+{
+    struct of_job *o = take(m, job);
+    char *text = NULL;
+
+    if (!o)
+        return NULL;
+    if (update(o, s, go_on, arg) == 0)
+        text = metrics_series_new(o, s, range);
+    give_back(m, o);
+    return text;
 }

@@ -10,8 +10,9 @@
 
 #include "server/store/metrics_index.h"
 
-#define METRICS_POINTS_MAX 10000       /* of one answer */
-#define METRICS_VALUES_MAX 200000      /* all columns of it together */
+#define METRICS_POINTS_MAX 10000  /* of one answer */
+#define METRICS_VALUES_MAX 200000 /* all columns of it together */
+#define METRICS_BUCKETS_MAX 2000
 #define METRICS_CACHE_BYTES (64 << 20) /* of indexes that are kept for the next read */
 
 struct metrics_cache;
@@ -25,6 +26,18 @@ void metrics_cache_free(struct metrics_cache *m); /* NULL is fine */
  * generation that repeats steps replaces them. left_out_bytes are not kept any more. New; NULL: go_on said no, or there
  * is no memory. */
 json_t *metrics_read(struct metrics_cache *m, const struct spool *s, uint64_t job, const char *names, int points,
+                     metrics_go_on *go_on, void *arg);
+
+struct metrics_range {
+    const char *names; /* NULL or "": all */
+    int64_t from, to;  /* steps, both included */
+    int buckets;       /* 1 to METRICS_BUCKETS_MAX, at most */
+};
+
+/* A part of the curves as JSON; GET /v1/jobs/{id}/series of api/openapi.yaml says what is in it. Of many steps each
+ * bucket holds whole spans of the index: one that a later generation replaces in part counts whole. New; NULL: go_on
+ * said no, or there is no memory. */
+char *metrics_series(struct metrics_cache *m, const struct spool *s, uint64_t job, const struct metrics_range *range,
                      metrics_go_on *go_on, void *arg);
 
 #endif

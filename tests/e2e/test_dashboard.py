@@ -1,23 +1,15 @@
 """The dashboard in a real browser against a real cluster: sign in, look, follow, cancel, all as a person would."""
 import os
-import shutil
 import signal
-import tempfile
 
 import pytest
-from selenium import webdriver
-from selenium.common.exceptions import StaleElementReferenceException
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.ui import WebDriverWait
 
 from tests import specs
 from tests.cluster import Cluster, wait_for
+from tests.e2e.browser import Page
 from tests.gpus import Gpus, gpu
-from tests.patience import PATIENCE_S
-
-
 
 @pytest.fixture
 def cluster(tmp_path):
@@ -32,70 +24,11 @@ def corpus(tmp_path):
     return specs.write_corpus(str(tmp_path / "corpus.txt"))
 
 
-class Page:
-    """A browser with nothing in it, and the few gestures of the tests."""
-
-    def __init__(self, url):
-        self.profile = tempfile.mkdtemp()
-        options = webdriver.ChromeOptions()
-        for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
-                         "--disable-background-networking", "--disable-component-update", "--window-size=1400,1000",
-                         f"--user-data-dir={self.profile}"):
-            options.add_argument(argument)
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        self.driver = webdriver.Chrome(service=Service("/usr/bin/chromedriver"), options=options)
-        self.url = url
-
-    def close(self):
-        self.driver.quit()
-        shutil.rmtree(self.profile, ignore_errors=True)
-
-    def open(self, path):
-        self.driver.get(self.url + path)
-
-    def find(self, css):
-        return self.driver.find_elements(By.CSS_SELECTOR, css)
-
-    def wait(self, what, check, seconds=PATIENCE_S):
-        def tried(_):
-            try:
-                return check()
-            except (StaleElementReferenceException, IndexError):  # not there, or not any more
-                return False
-        return WebDriverWait(self.driver, seconds, poll_frequency=0.1).until(
-            tried, f"{what}; the page says:\n{self.text()}")
-
-    def text(self):
-        return self.find("body")[0].text
-
-    def says(self, words, seconds=PATIENCE_S):
-        self.wait(f"'{words}' is not shown", lambda: words in self.text(), seconds)
-
-    def key(self, *keys):
-        self.driver.switch_to.active_element.send_keys(*keys)
-
-    def state(self):
-        return self.find(".job-title .pill")[0].text
-
-    def run(self, script, *args):
-        return self.driver.execute_script(script, *args)
-
-    def tab_to(self, css):
-        """Reach an element with the tab key alone, as someone without a mouse does."""
-        for _ in range(60):
-            if self.run("return document.activeElement.matches(arguments[0])", css):
-                return
-            self.key(Keys.TAB)
-        raise AssertionError(f"the tab key does not reach {css}")
-
-
 @pytest.fixture
 def page(cluster):
     p = Page(cluster.url)
     yield p
-    # What remains is faults of the page itself: errors of scripts, breaches of its policy.
-    faults = [e["message"] for e in p.driver.get_log("browser")
-              if e["level"] == "SEVERE" and "Failed to load resource" not in e["message"]]
+    faults = p.faults()
     p.close()
     assert not faults, faults
 

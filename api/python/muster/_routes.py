@@ -96,6 +96,12 @@ class Routes:
         return cast('ReadJobMetricsAnswer', self._transport.call('GET', f"/v1/jobs/{quote(id)}/metrics",
                 query={'names': names, 'points': points}))
 
+    def read_job_series(self, id: str, *, names: Optional[str] = None, from_: Optional[int] = None,
+            to: Optional[int] = None, buckets: Optional[int] = None) -> ReadJobSeriesAnswer:
+        """GET /v1/jobs/{id}/series: A part of a job's curves, with the least and the most of each bucket of steps."""
+        return cast('ReadJobSeriesAnswer', self._transport.call('GET', f"/v1/jobs/{quote(id)}/series",
+                query={'names': names, 'from': from_, 'to': to, 'buckets': buckets}))
+
     def list_job_checkpoints(self, id: str) -> ListJobCheckpointsAnswer:
         """GET /v1/jobs/{id}/checkpoints: Checkpoints a job has written, newest last."""
         return cast('ListJobCheckpointsAnswer', self._transport.call('GET', f"/v1/jobs/{quote(id)}/checkpoints"))
@@ -351,6 +357,12 @@ class AsyncRoutes:
         """GET /v1/jobs/{id}/metrics: Columns of a job's metrics by step."""
         return cast('ReadJobMetricsAnswer', await self._call('GET', f"/v1/jobs/{quote(id)}/metrics",
                 query={'names': names, 'points': points}))
+
+    async def read_job_series(self, id: str, *, names: Optional[str] = None, from_: Optional[int] = None,
+            to: Optional[int] = None, buckets: Optional[int] = None) -> ReadJobSeriesAnswer:
+        """GET /v1/jobs/{id}/series: A part of a job's curves, with the least and the most of each bucket of steps."""
+        return cast('ReadJobSeriesAnswer', await self._call('GET', f"/v1/jobs/{quote(id)}/series",
+                query={'names': names, 'from': from_, 'to': to, 'buckets': buckets}))
 
     async def list_job_checkpoints(self, id: str) -> ListJobCheckpointsAnswer:
         """GET /v1/jobs/{id}/checkpoints: Checkpoints a job has written, newest last."""

@@ -734,6 +734,30 @@ class ReadJobMetricsAnswer(TypedDict, total=False):
     left_out_bytes: int
 
 
+ReadJobSeriesAnswer = TypedDict('ReadJobSeriesAnswer', {
+    'from': 'int',
+    'to': 'int',
+    'first': 'int',
+    'last': 'int',
+    'most': 'int',
+    'step': 'List[int]',
+    'n': 'List[int]',
+    'series': 'Dict[str, ReadJobSeriesAnswerSeriesValue]',
+    'attempts': 'List[ReadJobSeriesAnswerAttemptsItem]',
+}, total=False)
+
+
+class ReadJobSeriesAnswerSeriesValue(TypedDict, total=False):
+    mean: List[Union[float, None]]
+    least: List[Union[float, None]]
+    most: List[Union[float, None]]
+
+
+class ReadJobSeriesAnswerAttemptsItem(TypedDict, total=False):
+    attempt: int
+    step: int
+
+
 class ListJobCheckpointsAnswer(TypedDict, total=False):
     checkpoints: List[Checkpoint]
     next_cursor: Union[str, None]

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/io.h"
 #include "base/try.h"
 
@@ -181,7 +182,8 @@ int report_metrics(struct report *r, const struct report_step *s, struct merr *e
             (void)buf_printf(&b, "%s%.3f", i ? ", " : ", \"leaf_ms\": [", s->leaf_ms[i]);
         (void)buf_addstr(&b, "]");
     }
-    (void)buf_printf(&b, ", \"generation\": %llu, \"ranks\": %d}\n", (unsigned long long)s->generation, s->ranks);
+    (void)buf_printf(&b, ", \"t\": %.3f, \"generation\": %llu, \"ranks\": %d}\n", (double)clock_wall_us() / 1e6,
+                     (unsigned long long)s->generation, s->ranks);
     if (buf_failed(&b))
         code = -ENOMEM;
     if (code == 0)

@@ -1,10 +1,12 @@
 /* "One user against all": metrics of 600,000 steps are thinned without losing a peak, and read from an index. */
 #include "tests/unit/test.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/store/metrics_line.h"
 #include "server/store/metrics_read.h"
 #include "tests/memory/spool_memory.h"
 
@@ -194,6 +196,177 @@ static void junk_costs_no_memory_and_is_passed_over(void **state)
     free(long_line);
 }
 
+static double number_of(const struct metrics_line_numbers *l, const char *name)
+{
+    for (size_t i = 0; i < l->n; i++)
+        if (l->v[i].len == strlen(name) && memcmp(l->v[i].name, name, l->v[i].len) == 0)
+            return l->v[i].v;
+    return NAN;
+}
+
+static void a_line_says_the_same_with_and_without_a_tree(void **state)
+{
+    static const char *const lines[] = {
+        "{}",
+        "{\"step\":5}",
+        "{\"step\": 7, \"loss\": 0.30000000000000004, \"b\": -1.5e-3}",
+        "{\"step\":1e3,\"x\":1}",
+        "{\"step\":9007199254740993,\"x\":12345678901234567}",
+        "{\"x\":01}",
+        "{\"x\":1.}",
+        "{\"x\":.5}",
+        "{\"x\":-}",
+        "{\"x\":1e400}",
+        "{\"x\":1e22,\"y\":1e-22,\"z\":123456789012345e7}",
+        "{\"x\":-0}",
+        "{\"x\":0.1,}",
+        "{\"x\":1}x",
+        "{\"x\":1} \r",
+        "{\"a\\u0062\":2,\"c\":true,\"d\":null,\"e\":\"w\\n\",\"f\":[1,2],\"g\":{\"h\":3}}",
+        "{\"e\":\"word\",\"x\":3.25}",
+        "{\"\":1}",
+        "{\"\xc3\xa9\":1}",
+        "{\"\xff\":1}",
+        "{\"x\":tru}",
+        "[1]",
+        "{\"x\" 1}",
+        "{\"x\":1 \"y\":2}",
+        "{\"x\":3.14159265358979,\"y\":1.7976931348623157e308,\"z\":4.9e-324}",
+        "{",
+        "{\"x\":1"};
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(lines); i++) {
+        json_t *tree = json_loads(lines[i], 0, NULL), *value;
+        struct metrics_line_numbers l = {.n = 0};
+        bool ok = metrics_line_read(lines[i], strlen(lines[i]), &l);
+        const char *key;
+        size_t n = 0;
+
+        assert_int_equal(ok, json_is_object(tree));
+        json_object_foreach (tree, key, value) {
+            if (!json_is_number(value) || strcmp(key, "step") == 0)
+                continue;
+            assert_true(number_of(&l, key) == json_number_value(value));
+            n++;
+        }
+        assert_int_equal(l.n, n);
+        assert_int_equal(l.step, json_integer_value(json_object_get(tree, "step")));
+        metrics_line_clear(&l);
+        json_decref(tree);
+    }
+    for (int i = 0; i < 20000; i++) { /* numbers as programs print them */
+        static const char *const form[] = {"{\"x\":%.5f}", "{\"x\":%.17g}", "{\"x\":%.3e}", "{\"x\":%.9g}"};
+        double v = (double)(i * 7919 % 20011) / 997.0 - 5.0;
+        struct metrics_line_numbers l;
+        char text[64];
+        json_t *tree;
+
+        v *= i % 3 == 0 ? 1e-9 : i % 3 == 1 ? 1 : 1e12;
+        (void)snprintf(text, sizeof(text), form[i % COUNT(form)], v);
+        tree = json_loads(text, 0, NULL);
+        assert_true(metrics_line_read(text, strlen(text), &l));
+        assert_true(l.v[0].v == json_number_value(json_object_get(tree, "x")));
+        metrics_line_clear(&l);
+        json_decref(tree);
+    }
+}
+
+static json_t *ask_series(struct scene *s, int64_t from, int64_t to, int buckets)
+{
+    struct metrics_range range = {"loss,grad_norm", from, to, buckets};
+    char *text = metrics_series(s->cache, &s->counting, 1, &range, go_on, NULL);
+    json_t *got = text ? json_loads(text, 0, NULL) : NULL;
+
+    assert_non_null(got);
+    free(text);
+    return got;
+}
+
+static double cell(const json_t *got, const char *name, const char *what, size_t i)
+{
+    const json_t *series = json_object_get(json_object_get(got, "series"), name);
+
+    return json_number_value(json_array_get(json_object_get(series, what), i));
+}
+
+static int64_t bucket(const json_t *got, const char *column, size_t i)
+{
+    return json_integer_value(json_array_get(json_object_get(got, column), i));
+}
+
+static void of_1000000_steps_each_bucket_has_its_least_and_most_and_a_range_every_step(void **state)
+{
+    enum { STEPS = 1000000, PEAK = 412345, DIP = 77777 };
+    struct scene *s = *state;
+    int64_t lines = 0, before = -1;
+    json_t *got;
+
+    for (int i = 0; i < STEPS; i++)
+        add_step(s, 1, i, i == DIP ? 0.001 : 3.0 - i * 1e-6, i == PEAK ? 99.0 : 1.0);
+    flush(s, 1);
+    json_decref(ask_series(s, 0, INT64_MAX, 500));
+    bytes_read = 0;
+    got = ask_series(s, 0, INT64_MAX, 500);
+    assert_int_equal(bytes_read, 0); /* from the index alone */
+    assert_int_equal(number(got, "last"), STEPS - 1);
+    assert_in_range(json_array_size(json_object_get(got, "step")), 450, 500);
+    for (size_t i = 0; i < json_array_size(json_object_get(got, "step")); i++) {
+        int64_t step = bucket(got, "step", i);
+
+        lines += bucket(got, "n", i);
+        assert_true(step > before);
+        assert_true(cell(got, "grad_norm", "most", i) == (PEAK > before && PEAK <= step ? 99.0 : 1.0));
+        assert_true((cell(got, "loss", "least", i) == 0.001) == (DIP > before && DIP <= step));
+        assert_true(cell(got, "loss", "mean", i) >= cell(got, "loss", "least", i));
+        before = step;
+    }
+    assert_int_equal(before, STEPS - 1); /* the curve reaches its end */
+    assert_int_equal(lines, STEPS);
+    json_decref(got);
+    bytes_read = 0;
+    got = ask_series(s, PEAK - 100, PEAK + 99, 500); /* a line each */
+    assert_int_equal(number(got, "most"), 1);
+    assert_int_equal(json_array_size(json_object_get(got, "step")), 200);
+    for (size_t i = 0; i < 200; i++) {
+        assert_int_equal(bucket(got, "step", i), PEAK - 100 + (int)i);
+        assert_true(cell(got, "grad_norm", "mean", i) == (i == 100 ? 99.0 : 1.0));
+    }
+    assert_true(bytes_read < 1 << 20);
+    json_decref(got);
+    got = ask_series(s, STEPS, INT64_MAX, 500);
+    assert_int_equal(json_array_size(json_object_get(got, "step")), 0);
+    json_decref(got);
+}
+
+static void buckets_follow_the_attempt_that_replaced_steps(void **state)
+{
+    struct scene *s = *state;
+    json_t *got, *attempts;
+
+    for (int i = 0; i < 1000; i++)
+        add_step(s, 1, i, 1, 1);
+    flush(s, 1);
+    for (int i = 501; i < 800; i++)
+        add_step(s, 2, i, 2, 2);
+    flush(s, 2);
+    got = ask_series(s, 0, INT64_MAX, 2000);
+    assert_int_equal(number(got, "last"), 799);
+    assert_int_equal(json_array_size(json_object_get(got, "step")), 800);
+    for (size_t i = 0; i < 800; i++)
+        assert_true(cell(got, "loss", "mean", i) == (i < 501 ? 1.0 : 2.0));
+    attempts = json_object_get(got, "attempts");
+    assert_int_equal(json_array_size(attempts), 2);
+    assert_int_equal(number(json_array_get(attempts, 1), "attempt"), 2);
+    assert_int_equal(number(json_array_get(attempts, 1), "step"), 501);
+    json_decref(got);
+    got = ask_series(s, 490, 509, 2); /* ten steps each, one of them mixed */
+    assert_int_equal(number(got, "most"), 10);
+    assert_true(cell(got, "loss", "mean", 0) == 1.0 && cell(got, "loss", "least", 1) == 1.0);
+    assert_true(cell(got, "loss", "most", 1) == 2.0);
+    json_decref(got);
+}
+
 static void few_points_are_far_apart_and_many_are_all(void **state)
 {
     struct scene *s = *state;
@@ -255,6 +428,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(of_600000_steps_the_curve_reaches_the_last_and_has_each_peak, start, stop),
         cmocka_unit_test_setup_teardown(beyond_what_is_kept_the_limit_is_told, start, stop),
         cmocka_unit_test_setup_teardown(junk_costs_no_memory_and_is_passed_over, start, stop),
+        cmocka_unit_test(a_line_says_the_same_with_and_without_a_tree),
+        cmocka_unit_test_setup_teardown(of_1000000_steps_each_bucket_has_its_least_and_most_and_a_range_every_step,
+                                        start, stop),
+        cmocka_unit_test_setup_teardown(buckets_follow_the_attempt_that_replaced_steps, start, stop),
         cmocka_unit_test_setup_teardown(few_points_are_far_apart_and_many_are_all, start, stop),
         cmocka_unit_test_setup_teardown(a_later_generation_replaces_steps_of_a_thinned_one, start, stop),
         cmocka_unit_test_setup_teardown(a_read_ends_with_its_client_and_the_next_goes_on, start, stop),

@@ -89,7 +89,7 @@ static void numbers_keep_all_their_bits_and_are_json(void **state)
     assert_int_equal(json_integer_value(json_object_get(o, "bytes_dp")), 3);
     assert_true(json_number_value(json_object_get(o, "wire_pp_predicted_ms")) == 2.5);
     assert_null(json_object_get(o, "wire_tp_ms")); /* nothing was predicted */
-    assert_int_equal(json_object_size(o), 18);
+    assert_int_equal(json_object_size(o), 19);
     json_decref(o);
     buf_clear(&b);
     drop_place(&p);
