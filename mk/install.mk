@@ -6,7 +6,7 @@ UNITDIR ?= /lib/systemd/system
 DOCDIR  ?= $(PREFIX)/share/doc/muster
 
 .PHONY: install uninstall
-install: all  ## install programs, man page, completion, units, docs (DESTDIR=, PREFIX=)
+install: all  ## install programs, man page, completion, units, docs (DESTDIR=, PREFIX=); the site after make docs
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(DOCDIR)/examples \
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions \
 		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d $(DESTDIR)$(UNITDIR) $(DESTDIR)/usr/lib/sysusers.d \
@@ -27,6 +27,7 @@ install: all  ## install programs, man page, completion, units, docs (DESTDIR=, 
 		sed 's|@PREFIX@|$(PREFIX)|' deploy/systemd/$$unit.service > $(DESTDIR)$(UNITDIR)/$$unit.service; done
 	install -m 644 deploy/systemd/muster.sysusers $(DESTDIR)/usr/lib/sysusers.d/muster.conf
 	install -m 644 docs/*.md LICENSE $(DESTDIR)$(DOCDIR)/
+	if [ -d $(BUILD)/docs ]; then cp -r $(BUILD)/docs $(DESTDIR)$(DOCDIR)/html; fi
 	install -m 644 deploy/prometheus/*.yml $(DESTDIR)$(DOCDIR)/prometheus/
 	install -m 644 examples/*.yaml $(DESTDIR)$(DOCDIR)/examples/
 
@@ -38,6 +39,12 @@ uninstall:  ## remove what install put there (state and /etc/muster stay)
 		$(DESTDIR)/usr/lib/sysusers.d/muster.conf
 	rm -rf $(DESTDIR)$(DOCDIR) $(DESTDIR)$(PREFIX)/lib/muster $(DESTDIR)$(PREFIX)/include/muster.h \
 		$(DESTDIR)$(PREFIX)/include/muster_state.h
+
+# The documentation as a site, with a search; musterd serves it at /docs.
+.PHONY: docs
+docs: deps-docs  ## make docs/ into a site in build/docs
+	@$(PYTHON) docs/site/build.py $(BUILD)/docs
+	@echo "the documentation is in $(BUILD)/docs; a musterd started from here serves it at /docs"
 
 .PHONY: quickstart
 quickstart: deps all  ## a cluster on this machine that trains a small GPT on real text

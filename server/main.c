@@ -33,6 +33,7 @@
 #include "server/control/standby.h"
 #include "server/control/turn.h"
 #include "server/http/relay.h"
+#include "server/http/site.h"
 #include "server/store/bundle_store.h"
 #include "server/store/redis.h"
 #include "server/store/spool_disk.h"
@@ -56,7 +57,7 @@ struct settings {
     int audit_keep_s;
     uint64_t keep_ended_bytes, user_bytes, audit_bytes, min_free, job_logs, all_logs, max_upload, user_uploads;
     int keep_uploads_s;
-    const char *advertise, *node_ca, *spare;
+    const char *advertise, *node_ca, *spare, *docs;
     int node_certificate_s;
     int exec_idle_s;
     bool insecure, accept_loss, standby, no_exec;
@@ -75,6 +76,7 @@ struct server { /* all that runs */
     char url[STORE_ADVERTISE_MAX]; /* where others reach this server */
     bool marked;                   /* there was one */
     struct stats *stats;
+    struct site *docs;
     struct auth *auth;
     struct sealing_key secret_key;
     struct node_ca *node_ca;
@@ -193,6 +195,9 @@ static const struct option_row rows[] = {
     {"spare", 0, "CLASS=N,…",
      "devices of a class that are kept free for runs that a failure of a node or device has hurt", OPTION_TEXT,
      AT(spare)},
+    {"docs", 0, "DIR",
+     "the documentation as `make docs` makes it, served at /docs (default: where it lies beside musterd)", OPTION_TEXT,
+     AT(docs)},
     {"log-level", 0, "LEVEL", "debug, info, warn or error", OPTION_WORD, .words = log_level_names, .def = "info",
      AT(level)},
     {"version", 0, NULL, "say which version this is", OPTION_VERSION, .at = 0},
@@ -502,6 +507,26 @@ static int open_node_ca(const struct settings *o, struct server *s, struct http_
     return 0;
 }
 
+/* The documentation that was named, else the one that lies where it was built or installed, if any. */
+static int load_docs(const struct settings *o, struct server *s, struct merr *err)
+{
+    static const char *const beside[] = {"../docs", "../share/doc/muster/html"};
+    char self[4096], path[4200];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    struct merr none;
+
+    if (o->docs)
+        return site_load(o->docs, &s->docs, err);
+    while (n > 0 && self[n - 1] != '/')
+        n--;
+    for (size_t i = 0; n > 0 && i < sizeof(beside) / sizeof(beside[0]) && !s->docs; i++) {
+        (void)snprintf(path, sizeof(path), "%.*s%s", (int)n, self, beside[i]);
+        if (access(path, R_OK | X_OK) == 0 && site_load(path, &s->docs, &none) < 0)
+            log_warn("there is no documentation at /docs: %s", none.text);
+    }
+    return 0;
+}
+
 static int start(const struct settings *o, struct server *s, int signals, struct merr *err)
 {
     struct http_cfg http = {.bind = o->bind,
@@ -522,10 +547,12 @@ static int start(const struct settings *o, struct server *s, int signals, struct
 
     TRY(choose_folders(o, s, err));
     TRY(lock_state(s, err));
+    TRY(load_docs(o, s, err));
     TRY(open_node_ca(o, s, &http, err));
     TRY(start_store(o, s, &http, signals, err));
     TRY(start_core(o, s, err));
-    s->arg = (struct routes_arg){.core = s->core, .auth = s->auth, .store = s->store, .stats = s->stats};
+    s->arg =
+        (struct routes_arg){.core = s->core, .auth = s->auth, .store = s->store, .stats = s->stats, .docs = s->docs};
     TRY(http_start(&http, &s->http, err));
     return write_server_json(o, s, http_port(s->http), err);
 }
@@ -554,6 +581,7 @@ static void stop(struct server *s)
     auth_free(s->auth);
     node_ca_close(s->node_ca);
     stats_free(s->stats);
+    site_free(s->docs);
     io_close(&s->lock_fd);
 }
 

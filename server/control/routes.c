@@ -40,6 +40,7 @@
 #include "server/control/turn.h"
 #include "server/http/call.h"
 #include "server/http/relay.h"
+#include "server/http/site.h"
 #include "server/http/web.h"
 
 #define LONG_POLL_S 75
@@ -486,6 +487,20 @@ static void on_polls_put_key(void *arg, struct http_req *req)
     turn_post(((struct routes_arg *)arg)->core, call);
 }
 
+/* --- documentation ----------------------------------------------------------------------------------- */
+
+static void on_docs(void *arg, struct http_req *req)
+{
+    (void)arg;
+    http_set_header(req, "Location", "/docs/index.html");
+    http_reply_new(req, 302, NULL);
+}
+
+static void on_docs_page(void *arg, struct http_req *req)
+{
+    site_serve(((struct routes_arg *)arg)->docs, req);
+}
+
 /* --- operations -------------------------------------------------------------------------------------- */
 
 static void on_healthz(void *arg, struct http_req *req)
@@ -602,5 +617,8 @@ const struct http_route routes_table[] = {
     {"GET", "/openapi.yaml", ROLE_NONE, web_openapi, 0, NULL},
     {"GET", "/", ROLE_NONE, web_page, 0, NULL},
     {"GET", "/assets/{name}", ROLE_NONE, web_file, 0, NULL},
+    {"GET", "/docs", ROLE_NONE, on_docs, 0, NULL},
+    {"GET", "/docs/{page}", ROLE_NONE, on_docs_page, 0, NULL},
+    {"GET", "/docs/{folder}/{file}", ROLE_NONE, on_docs_page, 0, NULL},
 };
 const size_t routes_count = sizeof(routes_table) / sizeof(routes_table[0]);

@@ -20,6 +20,7 @@ struct routes_arg { /* the arg of every handler; borrowed while HTTP runs */
     struct auth *auth;
     struct store *store;
     struct stats *stats;
+    const struct site *docs; /* NULL: there is none */
 };
 
 extern const struct http_route routes_table[];
