@@ -83,8 +83,11 @@ static void end_fault(void *arg)
 
     free(arg);
     switch (u.f.kind) {
-    case FAULT_AGENT_KILL:
     case FAULT_AGENT_CRASH:
+        agents_crash(s->agents, u.f.node, 0); /* one that did too little to die goes on: nobody would start it again */
+        agents_start(s->agents, u.f.node);
+        break;
+    case FAULT_AGENT_KILL:
     case FAULT_REBOOT:
     case FAULT_WIPE:
         agents_start(s->agents, u.f.node);

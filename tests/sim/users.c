@@ -108,11 +108,12 @@ static void write_array(struct users *u, struct wanted *j)
     j->suspend = world_chance(u->w, 0.2);
 }
 
-/* Some jobs have limits that end many of them, told from the number alone. */
+/* Some jobs have limits that end many of them, told from the number alone. None waits as long for its devices as clocks
+ * are set by while no server is there to notice it. */
 static const char *limits_of(const struct wanted *j)
 {
     return j->i % 8 == 3   ? ", \"limits\": {\"time_s\": 10, \"warn_s\": 4}"
-           : j->i % 8 == 5 ? ", \"limits\": {\"time_s\": 600, \"queue_s\": 3600}"
+           : j->i % 8 == 5 ? ", \"limits\": {\"time_s\": 600, \"queue_s\": 604800}"
                            : "";
 }
 
