@@ -49,7 +49,7 @@ const struct learned_kind *learned_find(const struct learned *l, uint64_t key)
     for (size_t i = 0; i < PROBES; i++) {
         const struct learned_kind *k = l->kinds[(key + i) % LEARNED_KINDS_MAX];
 
-        if (k && k->key == key)
+        if (!k || k->key == key) /* a free place: it would be here, since no place becomes free again */
             return k;
     }
     return NULL;
