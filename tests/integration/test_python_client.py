@@ -101,6 +101,29 @@ def test_a_job_is_submitted_awaited_and_read(client):
     assert [e["id"] for e in job.events()] == [e["id"] for e in client.list_job_events(job.id)["events"]]
 
 
+@pytest.mark.parametrize("refused", [False, True])
+def test_who_waits_for_a_job_follows_its_events_and_asks_again_where_these_are_refused(cluster, proxy, tmp_path,
+                                                                                       monkeypatch, refused):
+    monkeypatch.setattr("muster.client.SIGN_S", 0.5)
+    monkeypatch.setattr("muster.client.POLL_S", 0.05)
+    job = Client(cluster.url, cluster.token()).submit(
+        specs.command(f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"))
+    waiting = Client(proxy.url, cluster.token()).job(job.id)
+    busy = (b"HTTP/1.1 403 Forbidden\r\nContent-Type: application/problem+json\r\nContent-Length: 2\r\n"
+            b"Connection: close\r\n\r\n{}")
+    proxy.plan = ["pass", busy, "pass", busy] if refused else []
+    ended = []
+    thread = threading.Thread(target=lambda: ended.append(waiting.wait()), daemon=True)
+    thread.start()
+    follows = wait_for("its stream", lambda: [r for r in proxy.seen if "text/event-stream" in r][1 if refused else 0:])
+    assert "/events" in follows[0]
+    (tmp_path / "go").write_text("")
+    thread.join(PATIENCE_S)
+    assert ended and ended[0]["state"] == "succeeded"
+    if not refused:  # the job, its stream and the job again, however long it took
+        assert ["/events" in r for r in proxy.seen] == [False, True, False]
+
+
 def test_jobs_are_listed_page_after_page(client):
     made = {client.submit({**specs.command("true"), "labels": {"of": "pages"}}).id for _ in range(5)}
     assert {j["id"] for j in client.jobs(label="of=pages", limit=2)} == made

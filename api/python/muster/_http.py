@@ -185,9 +185,10 @@ class Transport:
         raise AssertionError("the last try returns or raises")
 
     def stream(self, path: str, query: Optional[Mapping[str, Any]] = None, last: str = "",
-               patience_s: float = 60.0) -> Iterator[Event]:
+               patience_s: float = 60.0, signs: bool = False) -> Iterator[Event]:
         """Events as they come, until the server ends the stream. After a loss of contact it goes on after the last one
-        seen; a server that is away for patience_s ends it with Unreachable."""
+        seen; a server that is away for patience_s ends it with Unreachable. signs: each sign of life is an event
+        without data."""
         target, seen, attempt = path_of(path, query), last, 0
         until = time.monotonic() + patience_s
         while True:
@@ -204,7 +205,7 @@ class Transport:
                         seen = event.id or seen
                         if event.kind == "end":
                             return
-                        if event.data:
+                        if event.data or signs:
                             yield event
                 finally:
                     connection.close()

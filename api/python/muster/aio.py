@@ -46,13 +46,12 @@ class Client(AsyncRoutes):
 
     async def wait(self, job: str) -> types.Job:
         """The job once it has ended; asyncio.wait_for gives it a deadline."""
-        pause = 0.1
         while True:
             document = await self.get_job(job)
             if document["state"] in ENDED:
                 return document
-            await asyncio.sleep(pause)
-            pause = min(2.0, 1.5 * pause)
+            async for _ in follow(self._plain.job(job).until_end()):
+                pass
 
     async def events(self, job: Optional[str] = None, *, last: str = "") -> AsyncIterator[types.Event]:
         """What happens from the event `last` on, as it happens; of one job until it has ended."""

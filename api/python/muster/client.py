@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ApiError", "Client", "Job", "NotFound", "Unreachable"]
 
+NOW = str(2**63 - 1)  # the id of an event that is not there yet: all that have been come before it
+SIGN_S = 15.0  # an open stream says something in each
+POLL_S = 2.0   # between two looks at a job whose events cannot be followed
 LAST_S = 10.0  # how long the last output of a job is awaited after its end
 ENDED = ("succeeded", "failed", "cancelled")
 
@@ -77,17 +80,34 @@ class Job:
 
     def wait(self, timeout_s: Optional[float] = None) -> types.Job:
         """The job once it has ended. TimeoutError when that is not within timeout_s."""
-        until = None if timeout_s is None else time.monotonic() + timeout_s
+        until = float("inf") if timeout_s is None else time.monotonic() + timeout_s
         pause = 0.1
         while True:
             job = self.get()
             if job["state"] in ENDED:
                 return job
-            left = float("inf") if until is None else until - time.monotonic()
+            if until - time.monotonic() > 2 * SIGN_S:
+                for _ in self.until_end():
+                    if until - time.monotonic() < SIGN_S:  # the next sign may come too late
+                        break
+                continue
+            left = until - time.monotonic()
             if left <= 0:
                 raise TimeoutError(f"{self.id} is {job['state']} after {timeout_s} s")
             time.sleep(min(pause, left))
             pause = min(2.0, 1.5 * pause)
+
+    def until_end(self) -> Iterator[None]:
+        """Signs of life of the server, one in SIGN_S at least, until it says that the job has ended; or a pause where
+        it gives no events, as to who follows too many streams."""
+        path = f"/v1/jobs/{quote(self.id)}/events"
+        try:
+            for _ in self.client._transport.stream(path, last=NOW, patience_s=SIGN_S, signs=True):
+                yield None
+        except NotFound:
+            raise
+        except ApiError:
+            time.sleep(POLL_S)
 
     def logs(self, *, rank: Optional[int] = None, follow: bool = False) -> Iterator[types.LogPiece]:
         """What the ranks of the newest attempt printed, in pieces; follow: as it comes, until the job has ended."""
