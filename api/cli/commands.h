@@ -25,6 +25,7 @@ int profile_run(struct cli *c);
 int plan_dry_run(struct cli *c, json_t *doc); /* ask the server how doc would run, and print it */
 int import_slurm(struct cli *c);
 int jobs_scale(struct cli *c);
+int jobs_limit(struct cli *c);
 int jobs_priority(struct cli *c);
 int follow_events(struct cli *c);
 int follow_metrics(struct cli *c);

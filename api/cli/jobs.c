@@ -12,6 +12,7 @@
 #include "api/cli/promises.h"
 #include "api/cli/upload.h"
 #include "api/cli/commands.h"
+#include "api/spec.h"
 #include "api/times.h"
 #include "base/buf.h"
 #include "base/io.h"
@@ -631,5 +632,32 @@ int jobs_scale(struct cli *c)
     (void)printf("%s takes %lld to %lld devices\n", c->arg[0], cli_int(json_object_get(job, "devices"), "min"),
                  cli_int(json_object_get(job, "devices"), "max"));
     json_decref(job);
+    return 0;
+}
+
+int jobs_limit(struct cli *c)
+{
+    const char *text = cli_option(c, "time");
+    int running = (int)cli_number(c, "running", 0), time_s = 0;
+    json_t *job = NULL;
+
+    if (!text == !running)
+        return cli_fail(CLI_USAGE, "want --time TIME, or --running N for an array");
+    if (text && strcmp(text, "none") != 0 && (times_parse(text, &time_s) < 0 || time_s < 1 || time_s > SPEC_TIME_S_MAX))
+        return cli_fail(CLI_USAGE, "--time wants none, or a time such as 90m, 4h, 4:00:00 or 90 (minutes), not '%s'",
+                        text);
+    TRY(patch_new(c,
+                  text ? json_pack("{s:{s:i}}", "limits", "time_s", time_s)
+                       : json_pack("{s:{s:i}}", "array", "max_running", running),
+                  &job));
+    if (c->json)
+        return cli_print_json_new(job);
+    json_decref(job);
+    if (running)
+        (void)printf("%s runs at most %d tasks at one time\n", c->arg[0], running);
+    else if (time_s)
+        (void)printf("%s may run for %d s in all\n", c->arg[0], time_s);
+    else
+        (void)printf("%s may run for as long as it likes\n", c->arg[0]);
     return 0;
 }

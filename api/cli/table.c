@@ -5,6 +5,7 @@
 #include "api/cli/commands.h"
 #include "api/cli/help.h"
 #include "api/cli/simulate.h"
+#include "api/spec_array.h"
 #include "scheduler/cluster/sched.h"
 #include "scheduler/plan/layout.h"
 #include "scheduler/sequence/plan.h"
@@ -163,6 +164,10 @@ static const struct command commands[] = {
     {"scale", "JOB [N]", 1, 2, "change the devices a job may have; a run that has others moves", "muster scale j17 4",
      jobs_scale, true, {{"min", 0, "N", "fewest devices", INT(1, PLAN_RANKS_MAX)},
       {"max", 0, "N", "most devices", INT(1, PLAN_RANKS_MAX)}}, .acts = true},
+    {"limit", "JOB", 1, 1, "change how long a job may run, or how many tasks of an array at one time",
+     "muster limit j17 --time 8h", jobs_limit, true,
+     {{"time", 0, "TIME", "most time it may run in all, as with submit; none: no limit", TEXT},
+      {"running", 0, "N", "most tasks of the array that run at one time", INT(1, SPEC_TASKS_MAX)}}, .acts = true},
     {"nodes", "", 0, 0, "show nodes and their devices", "muster nodes", nodes_list, true, {{0}}, .group = "Cluster"},
     {"drain", "NODE", 1, 1, "keep new work off a node and move its jobs away", "muster drain n3 --deadline 60",
      nodes_act, true, {{"deadline", 0, "SECONDS", "by when all of them have left, saved or not", SECONDS(1, 86400)},

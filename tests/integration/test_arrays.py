@@ -47,6 +47,8 @@ def test_a_program_is_submitted_as_an_array_listed_in_a_line_and_ended_in_parts(
     muster(cluster, "cancel", f"{array}.3", status=4)
     assert f"{array}[2,9]" in rows(muster(cluster, "list"))
     assert "at most 2 running: 2 queued 2 running 6 cancelled" in muster(cluster, "show", array)
+    assert muster(cluster, "limit", array, "--running", "1") == f"{array} runs at most 1 tasks at one time\n"
+    assert "at most 1 running: 2 queued 2 running 6 cancelled" in muster(cluster, "show", array)
     with open(f"{folder}/go", "w", encoding="utf-8"):
         pass
     ended = cluster.wait(array, ["succeeded", "failed", "cancelled"])

@@ -477,6 +477,10 @@ def test_a_job_is_suspended_resumed_explained_scaled_and_cancelled(cluster):
     assert run(cluster, "scale", waiting, "--min", "1").stdout == f"{waiting} takes 1 to 3 devices\n"
     assert said(cluster, "scale", waiting, "--max", "2", "-o", "json")["devices"]["max"] == 2
     assert "this cluster has 4" in run(cluster, "scale", waiting, "--min", "64", "--max", "64", status=4).stderr
+    assert run(cluster, "limit", waiting, "--time", "4h").stdout == f"{waiting} may run for 14400 s in all\n"
+    assert said(cluster, "limit", waiting, "--time", "90", "-o", "json")["limits"]["time_s"] == 5400
+    assert run(cluster, "limit", waiting, "--time", "none").stdout == f"{waiting} may run for as long as it likes\n"
+    assert "array" in run(cluster, "limit", waiting, "--running", "2", status=4).stderr
 
     assert run(cluster, "suspend", job).stdout == f"suspending {job}\n"
     cluster.wait(job, "suspended")
