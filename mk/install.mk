@@ -28,7 +28,7 @@ install: all  ## install programs, man page, completion, units, docs (DESTDIR=, 
 	install -m 644 deploy/systemd/muster.sysusers $(DESTDIR)/usr/lib/sysusers.d/muster.conf
 	install -m 644 docs/*.md LICENSE $(DESTDIR)$(DOCDIR)/
 	if [ -d $(BUILD)/docs ]; then cp -r $(BUILD)/docs $(DESTDIR)$(DOCDIR)/html; fi
-	install -m 644 deploy/prometheus/*.yml $(DESTDIR)$(DOCDIR)/prometheus/
+	install -m 644 deploy/prometheus/*.yml deploy/grafana/muster.json $(DESTDIR)$(DOCDIR)/prometheus/
 	install -m 644 examples/*.yaml $(DESTDIR)$(DOCDIR)/examples/
 
 uninstall:  ## remove what install put there (state and /etc/muster stay)

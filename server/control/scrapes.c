@@ -6,9 +6,9 @@
 
 #include "base/buf.h"
 #include "server/cluster/gpus.h"
-#include "server/cluster/slots.h"
 #include "server/cluster/stragglers.h"
 #include "server/control/audit.h"
+#include "server/control/device_uses.h"
 #include "server/control/events.h"
 #include "server/control/files.h"
 #include "server/control/state.h"
@@ -26,8 +26,9 @@ struct scrapes {
     struct buf text; /* of that page, and what comes next: */
     size_t part, step;
     char node[JOB_NODE_MAX]; /* the last one that this part has told */
-    size_t slots[3];
-    bool gpus; /* some node has told of its GPUs */
+    struct device_uses uses;
+    size_t told; /* jobs whose steps this page has */
+    bool gpus;   /* some node has told of its GPUs */
     enum gpus_metric metric;
 };
 
@@ -87,19 +88,14 @@ static bool print_node(struct core *c, struct scrapes *s)
     if (!n)
         return true;
     (void)buf_printf(&s->text, "muster_node_up{node=\"%s\"} %d\n", n->name, n->contact == NODE_READY && n->registered);
-    for (size_t k = 0; k < n->n_slots; k++)
-        s->slots[n->slots[k].job ? 1 : !slots_usable(&n->slots[k]) || n->drain || n->contact != NODE_READY ? 2 : 0]++;
+    device_uses_add(&s->uses, &c->cluster.classes, &c->jobs, n);
     s->gpus = s->gpus || json_array_size(n->gpus) > 0;
     return false;
 }
 
 static bool print_counts(struct core *c, struct scrapes *s)
 {
-    (void)buf_printf(&s->text,
-                     "# HELP muster_slots Devices by use\n# TYPE muster_slots gauge\n"
-                     "muster_slots{state=\"free\"} %zu\nmuster_slots{state=\"busy\"} %zu\n"
-                     "muster_slots{state=\"unusable\"} %zu\n",
-                     s->slots[0], s->slots[1], s->slots[2]);
+    device_uses_print(&s->uses, &s->text);
     (void)buf_printf(&s->text,
                      "# HELP muster_followers Streams that are open\n# TYPE muster_followers gauge\n"
                      "muster_followers %zu\n# HELP muster_long_polls Agents' calls that wait\n"
@@ -115,6 +111,23 @@ static bool print_counts(struct core *c, struct scrapes *s)
                      "# TYPE muster_logs_waiting gauge\nmuster_logs_waiting %d\n",
                      files_trouble(c->files) != 0);
     return true;
+}
+
+/* How long the steps of a training job take that runs: of so many jobs at most, the oldest. Jobs that come or go
+ * meanwhile leave out some or none, and tell none twice. */
+static bool print_steps(struct core *c, struct scrapes *s)
+{
+    const struct entry *e = s->step < c->jobs.n_order ? table_at(&c->jobs, s->step) : NULL;
+
+    if (s->step == 0)
+        (void)buf_addstr(&s->text, "# HELP muster_job_step_seconds How long a step of a running training job takes\n"
+                                   "# TYPE muster_job_step_seconds gauge\n");
+    if (e && e->job.state == JOB_RUNNING && e->job.step_ms > 0) {
+        (void)buf_printf(&s->text, "muster_job_step_seconds{job=\"j%llu\",project=\"%s\"} %.6g\n",
+                         (unsigned long long)e->job.id, e->job.project, e->job.step_ms / 1e3);
+        s->told++;
+    }
+    return s->step + 1 >= c->jobs.n_order || s->told == SCRAPES_JOBS_MAX;
 }
 
 /* One metric of the GPUs of a node: of all nodes, one after the other, and then the next metric. */
@@ -171,7 +184,7 @@ static bool print_stats(struct core *c, struct scrapes *s)
 
 /* Each prints what comes in its step, which is little. True: that was its last. */
 static bool (*const parts[])(struct core *c, struct scrapes *s) = {
-    print_jobs, print_node, print_counts, print_gpus, print_stragglers, print_users, print_stats,
+    print_jobs, print_node, print_counts, print_steps, print_gpus, print_stragglers, print_users, print_stats,
 };
 
 #define PARTS (sizeof(parts) / sizeof(parts[0]))
@@ -291,7 +304,8 @@ void scrapes_answer(struct core *c, struct call *call)
         buf_clear(&s->text);
         s->part = s->step = 0;
         s->node[0] = '\0';
-        memset(s->slots, 0, sizeof(s->slots));
+        memset(&s->uses, 0, sizeof(s->uses));
+        s->told = 0;
         s->gpus = false;
         s->metric = 0;
     }

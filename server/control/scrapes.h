@@ -14,6 +14,7 @@
 #define SCRAPES_PAGE_BYTES (64 << 20)  /* of one page: 1,000 nodes with 8 GPUs each take 3 MiB */
 #define SCRAPES_PIECE_BYTES (64 << 10) /* printed in one turn, and one step more; */
 #define SCRAPES_PIECE_STEPS 2048       /* the most steps of it: the users of a bucket, a metric of a node */
+#define SCRAPES_JOBS_MAX 1000          /* whose steps are told */
 #define SCRAPES_WAITING_MAX 1024       /* requests for a page that is being printed */
 #define SCRAPES_KEPT_BYTES (32 << 20)  /* of those before the newest */
 #define SCRAPES_KEPT_MAX 32            /* pages */

@@ -1,9 +1,11 @@
 """make install, the units, the container's package list and the alert rules, checked against what is really built."""
 import glob
+import json
 import os
 import re
 import subprocess
 
+import jsonschema
 import pytest
 import yaml
 
@@ -93,16 +95,60 @@ def test_the_container_has_every_library_the_programs_need(installed):
             f"{library} comes from {packages}, which the Containerfile does not install"
 
 
-def test_the_alerts_use_metrics_that_exist():
-    with open(os.path.join(ROOT, "deploy/prometheus/alerts.yml"), encoding="utf-8") as f:
-        rules = [rule for group in yaml.safe_load(f)["groups"] for rule in group["rules"]]
+def check_metrics(expression, what):
+    """It asks for metrics that the server exports."""
     source = ""
     for path in glob.glob(os.path.join(ROOT, "server", "**", "*.c"), recursive=True):
         with open(path, encoding="utf-8") as f:
             source += f.read()
+    for metric in re.findall(r"\bmuster_[a-z_]+", expression):
+        stem = re.sub(r"_(bucket|sum|count)$", "", metric)
+        assert stem in source, f"{what} asks for {metric}, which the server does not export"
+
+
+def test_the_alerts_use_metrics_that_exist():
+    with open(os.path.join(ROOT, "deploy/prometheus/alerts.yml"), encoding="utf-8") as f:
+        rules = [rule for group in yaml.safe_load(f)["groups"] for rule in group["rules"]]
     assert len(rules) >= 5
     for rule in rules:
         assert rule["annotations"]["summary"] and rule["labels"]["severity"] in ("warning", "critical")
-        for metric in re.findall(r"\bmuster_[a-z_]+", rule["expr"]):
-            stem = re.sub(r"_(bucket|sum|count)$", "", metric)
-            assert stem in source, f"{rule['alert']} asks for {metric}, which the server does not export"
+        check_metrics(rule["expr"], rule["alert"])
+
+
+POSITION = {"type": "object", "required": ["x", "y", "w", "h"], "additionalProperties": False,
+            "properties": {k: {"type": "integer", "minimum": least, "maximum": most}
+                           for k, least, most in (("x", 0, 23), ("y", 0, 999), ("w", 1, 24), ("h", 1, 99))}}
+TARGET = {"type": "object", "required": ["refId", "expr", "datasource"],
+          "properties": {"refId": {"pattern": "^[A-Z]$"}, "expr": {"type": "string", "minLength": 1}}}
+PANEL = {"type": "object", "required": ["id", "type", "title", "gridPos"],
+         "properties": {"id": {"type": "integer", "minimum": 1}, "type": {"enum": ["row", "stat", "timeseries"]},
+                        "title": {"type": "string", "minLength": 1}, "gridPos": POSITION,
+                        "targets": {"type": "array", "minItems": 1, "items": TARGET}}}
+DASHBOARD = {"type": "object", "required": ["title", "uid", "schemaVersion", "panels", "templating", "time"],
+             "properties": {"uid": {"type": "string", "maxLength": 40},
+                            "schemaVersion": {"type": "integer", "minimum": 36},
+                            "panels": {"type": "array", "minItems": 10, "items": PANEL}}}
+
+
+def test_the_dashboard_of_grafana_is_one_and_asks_for_metrics_that_exist():
+    """By the fields that Grafana's own documentation of the model names; it is as its table prints it."""
+    with open(os.path.join(ROOT, "deploy/grafana/muster.json"), encoding="utf-8") as f:
+        text = f.read()
+    printed = subprocess.run(["/usr/bin/python3", f"{ROOT}/deploy/grafana/make.py"], capture_output=True, text=True,
+                             check=True).stdout
+    assert text == printed, "run deploy/grafana/make.py > deploy/grafana/muster.json"
+    dashboard = json.loads(text)
+    jsonschema.validate(dashboard, DASHBOARD)
+    panels, taken = dashboard["panels"], set()
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    variables = {variable["name"] for variable in dashboard["templating"]["list"]}
+    for panel in panels:
+        at = panel["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert at["x"] + at["w"] <= 24 and not cells & taken, panel["title"]
+        taken |= cells
+        for target in panel.get("targets", []):
+            assert "muster_" in target["expr"]
+            check_metrics(target["expr"], panel["title"])
+            assert target["expr"].count("(") == target["expr"].count(")"), target["expr"]
+            assert set(re.findall(r"\$\{(\w+)\}", json.dumps(target))) <= variables

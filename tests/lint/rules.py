@@ -62,7 +62,7 @@ LAYERS = {"worker/engine/comm": [
 ], "server/control": [
     ["agent_rights", "audit_entry", "audit_file", "entry", "files", "moment", "node_ca", "queries",
      "readers", "sealing", "stalls", "standby", "waiters"],
-    ["auth"], ["table"], ["state"],
+    ["auth"], ["table"], ["device_uses", "state"],
     ["kinds"],
     ["admission", "audit", "bundles", "ceilings", "events", "incidents", "offsets", "plans", "ports", "proofs",
      "quarantine", "records", "rendezvous", "retire", "rights", "scrapes", "secrets", "storing"], ["usage"], ["round"],

@@ -1,6 +1,7 @@
 /* test_scrapes - /metrics: one page for all who ask, and a limit for those that slow readers hold */
 #include "tests/unit/server/control/scene.h"
 
+#include "server/control/device_uses.h"
 #include "server/control/scrapes.h"
 #include "server/http/http_page.h"
 
@@ -167,6 +168,64 @@ static void a_long_page_is_printed_in_pieces_while_nodes_come_and_go(void **stat
     free(text);
 }
 
+static void devices_are_told_by_class_state_and_project_and_steps_by_job(void **state)
+{
+    struct scene *s = *state;
+    struct http_req *r;
+    char name[16], *text;
+    uint64_t job;
+
+    for (int i = 0; i < 3; i++) {
+        (void)snprintf(name, sizeof(name), "n%d", i);
+        assert_int_equal(scene_register(s, name, "a", 2), 200);
+    }
+    job = scene_submit(s, "project: nlp\ndevices: {min: 3, max: 3}\ncommand: {argv: [x]}\n");
+    scene_report_all(s, job, "running", 0);
+    scene_entry(s, job)->job.step_ms = 250;
+    cluster_node(&s->core->cluster, "n2")->drain = true;
+    scene_wait(s, 1);
+    r = scene_request(NULL, NULL, NULL);
+    atomic_fetch_add(&r->refs, 1);
+    (void)scene_call(s, scrapes_answer, r, NULL);
+    text = page_text(take_page(r));
+    assert_int_equal(count_lines(text, "\nmuster_devices{class=\"a\",state=\"busy\",project=\"nlp\"} 3\n"), 1);
+    assert_int_equal(count_lines(text, "\nmuster_devices{class=\"a\",state=\"free\",project=\"\"} 1\n"), 1);
+    assert_int_equal(count_lines(text, "\nmuster_devices{class=\"a\",state=\"unusable\",project=\"\"} 2\n"), 1);
+    assert_int_equal(count_lines(text, "\nmuster_slots{state=\"busy\"} 3\n"), 1);
+    (void)snprintf(name, sizeof(name), "j%llu", (unsigned long long)job);
+    assert_int_equal(count_lines(text, "\nmuster_job_step_seconds{job=\""), 1);
+    assert_non_null(strstr(text, "project=\"nlp\"} 0.25\n"));
+    free(text);
+}
+
+static void more_kinds_of_use_than_there_are_rows_are_counted_together(void **state)
+{
+    struct device_uses *u = calloc(1, sizeof(*u));
+    struct classes *k = calloc(1, sizeof(*k));
+    struct slot slot = {.job = 1};
+    struct node n = {.slots = &slot, .n_slots = 1, .contact = NODE_READY};
+    struct table none = {0};
+    struct buf out;
+
+    (void)state;
+    assert_true(u && k);
+    assert_int_equal(table_init(&none), 0);
+    for (size_t i = 0; i < DEVICE_USES_MAX; i++) /* as if by so many projects */
+        (void)snprintf(u->row[u->n++].class_, SPEC_NAME_MAX, "c%zu", i);
+    (void)snprintf(k->name[0], SPEC_NAME_MAX, "new");
+    device_uses_add(u, k, &none, &n);
+    device_uses_add(u, k, &none, &n);
+    assert_int_equal(u->n, DEVICE_USES_MAX);
+    assert_int_equal(device_uses_sum(u, DEVICE_BUSY), 2);
+    buf_init(&out, 1 << 20);
+    device_uses_print(u, &out);
+    assert_non_null(strstr(buf_text(&out), "muster_devices{class=\"\",state=\"busy\",project=\"\"} 2\n"));
+    buf_clear(&out);
+    table_clear(&none);
+    free(u);
+    free(k);
+}
+
 static void readers_of_a_page_that_is_not_whole_are_refused_at_the_end(void **state)
 {
     struct scene *s = *state;
@@ -192,6 +251,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_thousand_readers_that_never_end_hold_a_few_pages, scene_start, scene_stop),
         cmocka_unit_test_setup_teardown(a_long_page_is_printed_in_pieces_while_nodes_come_and_go, scene_start,
                                         scene_stop),
+        cmocka_unit_test_setup_teardown(devices_are_told_by_class_state_and_project_and_steps_by_job, scene_start,
+                                        scene_stop),
+        cmocka_unit_test(more_kinds_of_use_than_there_are_rows_are_counted_together),
         cmocka_unit_test_setup_teardown(readers_of_a_page_that_is_not_whole_are_refused_at_the_end, scene_start,
                                         scene_stop),
     };
