@@ -172,12 +172,11 @@ void act_decide(const struct act_left *left, const struct act_history *h, const 
 enum act_verb act_slow(enum act_class class_, const struct act_history *h, int64_t now_us, struct act_history *then)
 {
     struct act_history next = *h;
+    struct act_moves *moves = class_ == ACT_SLOW_LINK ? &next.link_moves : &next.moves;
 
-    if (is_new_day(h->moves_since_us, now_us)) {
-        next.moves_since_us = now_us;
-        next.moves = 0;
-    }
-    if (next.moves++ >= rows[class_].moves)
+    if (is_new_day(moves->since_us, now_us))
+        *moves = (struct act_moves){.since_us = now_us};
+    if (moves->n++ >= rows[class_].moves)
         return ACT_NOTHING;
     if (then)
         *then = next;

@@ -49,6 +49,11 @@ enum act_verb {
     ACT_FAIL_USER, /* and it is the owner's to repair */
 };
 
+struct act_moves { /* of a day, which began with the first of */
+    int64_t since_us;
+    int n; /* so many */
+};
+
 struct act_left { /* restarts that the job's spec still allows */
     int system, user;
 };
@@ -58,11 +63,11 @@ struct act_history {   /* of a job; zeroed: it has not failed. Times are wall mi
     int in_a_row;      /* failures since an attempt was healthy, for the back-off */
     int stuck;         /* attempts in a row that did not pass their checkpoint */
     int soon_lost, disorders, roll_backs;
-    int64_t infra_since_us; /* the day that began with the first of */
-    int infra;              /* so many */
-    int64_t moves_since_us; /* likewise */
-    int moves;              /* off slow devices, before the hold was over */
-    uint64_t signature;     /* of the last failure; 0: none */
+    int64_t infra_since_us;      /* the day that began with the first of */
+    int infra;                   /* so many */
+    struct act_moves moves;      /* off slow devices, before the hold was over */
+    struct act_moves link_moves; /* off slow links: what one of the two has used up leaves the other as it was */
+    uint64_t signature;          /* of the last failure; 0: none */
     int64_t signature_step;
     uint64_t node; /* a hash of the name: where the last one failed first */
 };

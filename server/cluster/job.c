@@ -311,7 +311,8 @@ void job_shift(struct job *j, int64_t by_us)
     j->estimate.made_us += j->estimate.made_us > 0 ? by_us : 0;
     j->estimate.start_us += j->estimate.made_us > 0 ? by_us : 0;
     j->past.infra_since_us += j->past.infra_since_us > 0 ? by_us : 0;
-    j->past.moves_since_us += j->past.moves_since_us > 0 ? by_us : 0;
+    j->past.moves.since_us += j->past.moves.since_us > 0 ? by_us : 0;
+    j->past.link_moves.since_us += j->past.link_moves.since_us > 0 ? by_us : 0;
 }
 
 int64_t job_ran_us(const struct job *j, int64_t now_us)
@@ -343,11 +344,12 @@ bool job_is_out_of_time(const struct job *j)
 
 json_t *job_past_json(const struct act_history *h)
 {
-    return json_pack("{s:I, s:i, s:i, s:i, s:i, s:i, s:I, s:i, s:I, s:i, s:I, s:I, s:I}", "incident",
+    return json_pack("{s:I, s:i, s:i, s:i, s:i, s:i, s:I, s:i, s:I, s:i, s:I, s:i, s:I, s:I, s:I}", "incident",
                      (json_int_t)h->incident, "in_a_row", h->in_a_row, "stuck", h->stuck, "soon_lost", h->soon_lost,
                      "disorders", h->disorders, "roll_backs", h->roll_backs, "infra_since_us",
-                     (json_int_t)h->infra_since_us, "infra", h->infra, "moves_since_us", (json_int_t)h->moves_since_us,
-                     "moves", h->moves, "signature", (json_int_t)h->signature, "signature_step",
+                     (json_int_t)h->infra_since_us, "infra", h->infra, "moves_since_us", (json_int_t)h->moves.since_us,
+                     "moves", h->moves.n, "link_moves_since_us", (json_int_t)h->link_moves.since_us, "link_moves",
+                     h->link_moves.n, "signature", (json_int_t)h->signature, "signature_step",
                      (json_int_t)h->signature_step, "node", (json_int_t)h->node);
 }
 
@@ -771,9 +773,10 @@ void job_read_past(const json_t *o, struct act_history *h)
     struct {
         const char *name;
         int *to;
-    } of[] = {{"in_a_row", &h->in_a_row},   {"stuck", &h->stuck},           {"soon_lost", &h->soon_lost},
-              {"disorders", &h->disorders}, {"roll_backs", &h->roll_backs}, {"infra", &h->infra},
-              {"moves", &h->moves}};
+    } of[] = {{"in_a_row", &h->in_a_row},     {"stuck", &h->stuck},
+              {"soon_lost", &h->soon_lost},   {"disorders", &h->disorders},
+              {"roll_backs", &h->roll_backs}, {"infra", &h->infra},
+              {"moves", &h->moves.n},         {"link_moves", &h->link_moves.n}};
 
     if (!json_is_object(o))
         return;
@@ -785,8 +788,10 @@ void job_read_past(const json_t *o, struct act_history *h)
     h->incident = (uint64_t)json_integer_value(json_object_get(o, "incident"));
     h->infra_since_us = json_integer_value(json_object_get(o, "infra_since_us"));
     h->infra_since_us = h->infra_since_us > 0 ? h->infra_since_us : 0;
-    h->moves_since_us = json_integer_value(json_object_get(o, "moves_since_us"));
-    h->moves_since_us = h->moves_since_us > 0 ? h->moves_since_us : 0;
+    h->moves.since_us = json_integer_value(json_object_get(o, "moves_since_us"));
+    h->moves.since_us = h->moves.since_us > 0 ? h->moves.since_us : 0;
+    h->link_moves.since_us = json_integer_value(json_object_get(o, "link_moves_since_us"));
+    h->link_moves.since_us = h->link_moves.since_us > 0 ? h->link_moves.since_us : 0;
     h->signature = (uint64_t)json_integer_value(json_object_get(o, "signature"));
     h->signature_step = json_integer_value(json_object_get(o, "signature_step"));
     h->node = (uint64_t)json_integer_value(json_object_get(o, "node"));

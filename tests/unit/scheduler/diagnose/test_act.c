@@ -80,13 +80,31 @@ static void a_run_on_slow_devices_moves_at_once_a_few_times_a_day(void **state)
             assert_int_equal(act_slow(ACT_SLOW, &h, now, &h), ACT_MOVE);
         }
         assert_int_equal(act_slow(ACT_SLOW, &h, now, &h), ACT_NOTHING);
-        assert_int_equal(h.moves, 4);
-        assert_int_equal(act_slow(ACT_SLOW_LINK, &h, now, &h), ACT_NOTHING);
+        assert_int_equal(h.moves.n, 4);
         now += 24 * 60 * MINUTE;
     }
     assert_int_equal(h.incident, 7);
     now -= 3 * 24 * 60 * MINUTE; /* the clock was set back */
     assert_int_equal(act_slow(ACT_SLOW, &h, now, &h), ACT_MOVE);
+}
+
+static void moves_off_slow_links_and_off_slow_devices_are_counted_apart(void **state)
+{
+    struct act_history h = {.incident = 7};
+    int64_t now = START;
+
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(act_slow(ACT_SLOW, &h, now, &h), ACT_MOVE);
+    now += 20 * 60 * MINUTE; /* a day of its own, which begins with the first */
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(act_slow(ACT_SLOW_LINK, &h, now, &h), ACT_MOVE);
+    assert_int_equal(act_slow(ACT_SLOW_LINK, &h, now, &h), ACT_NOTHING);
+    assert_int_equal(act_slow(ACT_SLOW, &h, now, &h), ACT_NOTHING);
+    now += 5 * 60 * MINUTE;
+    assert_int_equal(act_slow(ACT_SLOW_LINK, &h, now, &h), ACT_NOTHING);
+    assert_int_equal(act_slow(ACT_SLOW, &h, now, &h), ACT_MOVE);
+    assert_true(h.moves.n == 1 && h.link_moves.n == 2);
 }
 
 static void the_spec_bounds_restarts_of_its_own_faults_and_of_others_apart(void **state)
@@ -336,6 +354,7 @@ int main(void)
         cmocka_unit_test(each_class_has_its_first_action_and_its_blame),
         cmocka_unit_test(runs_that_nodes_devices_and_links_ended_may_have_spares),
         cmocka_unit_test(a_run_on_slow_devices_moves_at_once_a_few_times_a_day),
+        cmocka_unit_test(moves_off_slow_links_and_off_slow_devices_are_counted_apart),
         cmocka_unit_test(the_spec_bounds_restarts_of_its_own_faults_and_of_others_apart),
         cmocka_unit_test(an_incident_is_acted_upon_once),
         cmocka_unit_test(waits_double_up_to_five_minutes_and_begin_anew_after_a_healthy_attempt),

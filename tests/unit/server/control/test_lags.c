@@ -218,7 +218,8 @@ static void leave_slow_links(struct scene *s, bool restarts)
         report(s, job, &link, step, 20);
     }
     assert_int_equal(e->job.intent, JOB_REQUEUE);
-    assert_int_equal(e->job.past.moves, 1);
+    assert_int_equal(e->job.past.link_moves.n, 1);
+    assert_int_equal(e->job.past.moves.n, 0); /* which is of devices */
     assert_true(e->job.link_suspect);
     if (restarts)
         take_over(s, job, "running");
