@@ -51,6 +51,7 @@ static void find_spread(struct lag *l)
 
         for (uint32_t i = from + 1; i < to && to - from >= REPLICA_LEAST; i++)
             l->spread[k] |= l->place[l->by_replica[i]].node != l->place[l->by_replica[from]].node;
+        l->any_spread |= l->spread[k];
     }
 }
 

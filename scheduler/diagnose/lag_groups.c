@@ -13,22 +13,35 @@
 
 /* --- groups -------------------------------------------------------------------------------------------- */
 
+/* Of some groups of a kind, from one on: the median of what their calls took at least. */
+static void measure_least(const struct window *w, int kind, size_t n, size_t from, struct team *ret)
+{
+    float v[LAG_WINDOW][LAG_LANES];
+    int got[LAG_LANES] = {0};
+
+    for (size_t i = 0; i < LAG_LANES; i++)
+        for (int at = 0; at < LAG_WINDOW; at++) {
+            float us = i < n && ret[i].members > 1 ? w->least[kind][(from + i) * LAG_WINDOW + (size_t)at] : -1;
+
+            v[at][i] = us >= 0 ? us : INFINITY; /* the last ones */
+            got[i] += us >= 0;
+        }
+    lag_sort_lanes(v, LAG_WINDOW);
+    for (size_t i = 0; i < n; i++)
+        ret[i].least = got[i] >= STEPS_LEAST ? (v[(got[i] - 1) / 2][i] + v[got[i] / 2][i]) / 2 : -1;
+}
+
 static void measure_teams(struct lag *l, const struct window *w)
 {
-    for (int k = 0; k < LAG_KINDS; k++) {
+    for (int k = 0; k < LAG_KINDS; k++)
         for (size_t i = 0; i < l->teams[k]; i++) {
             struct team *t = &l->team[k][i];
-            float v[LAG_WINDOW];
-            size_t got = 0;
 
-            for (int at = 0; at < LAG_WINDOW && t->members > 1; at++)
-                if (w->least[k][i * LAG_WINDOW + (size_t)at] >= 0)
-                    v[got++] = w->least[k][i * LAG_WINDOW + (size_t)at];
-            t->least = got >= STEPS_LEAST ? lag_median_few(v, got) : -1;
+            if (i % LAG_LANES == 0)
+                measure_least(w, k, l->teams[k] - i < LAG_LANES ? l->teams[k] - i : LAG_LANES, i, t);
             t->most = t->kib = t->lack = 0;
             t->stretch = 1;
         }
-    }
     for (size_t i = 0; i < l->n; i++) {
         const struct told *t = &w->told[i];
         float by = t->counts > 0 ? 1 / t->counts : 0, stretch = 1 / (1 - l->withheld[i]);

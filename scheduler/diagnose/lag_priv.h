@@ -6,7 +6,8 @@
 
 #define OPEN_MAX 8       /* windows that ranks are still telling of */
 #define STEPS_LEAST 5    /* cells of a window that count */
-#define SAMPLE 1024      /* ranks of which a median is taken, spread evenly; of a replica: */
+#define LAG_LANES 64     /* of ranks, replicas or groups that are sorted side by side */
+#define SAMPLE 512       /* ranks of which a median is taken, spread evenly */
 #define FEW 8            /* ranks of a role: below that they are compared with their own past, too */
 #define REPLICA_LEAST 16 /* ranks of a replica that has a factor of its own */
 #define PAST_LEAST 4     /* windows before a rank's own past says anything */
@@ -72,6 +73,7 @@ struct lag {
     uint32_t *by_role, *role_at; /* ranks by role; role i has by_role[role_at[i]] .. by_role[role_at[i + 1] - 1] */
     uint32_t *by_replica, *replica_at;
     bool *spread; /* replicas of several nodes and enough ranks */
+    bool any_spread;
     size_t replicas;
     bool any_few; /* roles with few members */
     struct window window[OPEN_MAX];
@@ -100,6 +102,9 @@ struct lag {
 
 float lag_median(const float *v, size_t n); /* 0: of none */
 float lag_median_few(float *v, size_t n);   /* the same, cheaper where n is small; v is sorted */
+
+/* Sort each lane's n values, side by side with the other lanes'. */
+void lag_sort_lanes(float (*v)[LAG_LANES], int n);
 float lag_starved_more(const struct lag *l, const struct window *w, uint32_t rank);
 bool lag_twice(uint8_t hits); /* in the last three windows */
 

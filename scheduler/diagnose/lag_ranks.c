@@ -1,6 +1,5 @@
 #include "scheduler/diagnose/lag_priv.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -23,7 +22,6 @@
 #define WITHHELD_LEAST 0.05f /* ln: of time computing, where it may be for want of a processor */
 #define CROWDED 0.05f        /* of the time a rank waited for a processor */
 #define UNUSUAL 3            /* spreads: what deviates by more is no more usual for it */
-#define LANES 64             /* ranks whose cells are sorted side by side */
 
 /* --- residuals ----------------------------------------------------------------------------------------- */
 
@@ -100,40 +98,50 @@ static void compare_many(struct lag *l, struct window *w, const uint32_t *rank, 
     }
 }
 
+/* What ranks of each of some replicas, from one on, took in a cell: the median of some of them; 0: too few are told. */
+static void replica_medians(const struct lag *l, const float *cost, size_t from, size_t n, float ret[LAG_LANES])
+{
+    float v[SAMPLE_REPLICA][LAG_LANES];
+    uint8_t got[LAG_LANES] = {0};
+
+    for (size_t k = 0; k < n; k++) {
+        const uint32_t *rank = l->by_replica + l->replica_at[from + k];
+        size_t ranks = l->replica_at[from + k + 1] - l->replica_at[from + k];
+        size_t by = (ranks + SAMPLE_REPLICA - 1) / SAMPLE_REPLICA, at = 0;
+
+        for (size_t i = 0; i < ranks && l->spread[from + k]; i += by) {
+            bool told = cost[rank[i]] > 0;
+
+            v[at++][k] = told ? cost[rank[i]] : INFINITY; /* the last ones */
+            got[k] = (uint8_t)(got[k] + told);
+        }
+        for (; at < SAMPLE_REPLICA; at++)
+            v[at][k] = INFINITY;
+    }
+    for (size_t k = n; k < LAG_LANES; k++)
+        for (int i = 0; i < SAMPLE_REPLICA; i++)
+            v[i][k] = INFINITY;
+    lag_sort_lanes(v, SAMPLE_REPLICA);
+    for (size_t k = 0; k < n; k++)
+        ret[k] = got[k] < REPLICA_LEAST ? 0 : (v[(got[k] - 1) / 2][k] + v[got[k] / 2][k]) / 2;
+}
+
 /* What all ranks of a replica have in common, such as longer sequences, is no rank's fault. */
 static void divide_by_replica(struct lag *l, struct window *w)
 {
-    for (size_t k = 0; k < l->replicas; k++) {
-        const uint32_t *rank = l->by_replica + l->replica_at[k];
-        size_t n = l->replica_at[k + 1] - l->replica_at[k];
+    for (size_t from = 0; l->any_spread && from < l->replicas; from += LAG_LANES) {
+        size_t n = l->replicas - from < LAG_LANES ? l->replicas - from : LAG_LANES;
 
-        for (int at = 0; at < LAG_WINDOW && l->spread[k]; at++) {
-            float *cost = cell_of(l, w, at);
-            size_t got = gather(l, cost, rank, n, SAMPLE_REPLICA);
-            float usual = got >= REPLICA_LEAST ? lag_median(l->scratch, got) : 0, by = usual > 0 ? 1 / usual : 1;
+        for (int at = 0; at < LAG_WINDOW; at++) {
+            float *cost = cell_of(l, w, at), usual[LAG_LANES];
 
-            for (size_t i = 0; i < n; i++)
-                cost[rank[i]] *= by;
-        }
-    }
-}
+            replica_medians(l, cost, from, n, usual);
+            for (size_t k = 0; k < n; k++) {
+                float by = usual[k] > 0 ? 1 / usual[k] : 1;
 
-/* Sort the cells of some ranks side by side, by a network of 29 comparisons (tests hold it to all 1,024 orders). */
-static void sort_lanes(float v[LAG_WINDOW][LANES])
-{
-    static const uint8_t pair[29][2] = {{0, 8}, {1, 9}, {2, 7}, {3, 5}, {4, 6}, {0, 2}, {1, 4}, {5, 8}, {7, 9}, {0, 3},
-                                        {2, 4}, {5, 7}, {6, 9}, {0, 1}, {3, 6}, {8, 9}, {1, 5}, {2, 3}, {4, 8}, {6, 7},
-                                        {1, 2}, {3, 5}, {4, 6}, {7, 8}, {2, 3}, {4, 5}, {6, 7}, {3, 4}, {5, 6}};
-
-    static_assert(LAG_WINDOW == 10, "the network sorts ten");
-    for (size_t k = 0; k < sizeof(pair) / sizeof(pair[0]); k++) {
-        float *restrict a = v[pair[k][0]], *restrict b = v[pair[k][1]];
-
-        for (int i = 0; i < LANES; i++) {
-            float lo = a[i] < b[i] ? a[i] : b[i], hi = a[i] < b[i] ? b[i] : a[i];
-
-            a[i] = lo;
-            b[i] = hi;
+                for (uint32_t i = l->replica_at[from + k]; i < l->replica_at[from + k + 1]; i++)
+                    cost[l->by_replica[i]] *= by;
+            }
         }
     }
 }
@@ -149,20 +157,20 @@ static float median_of_cells(const struct lag *l, const struct window *w, uint32
     return got >= STEPS_LEAST ? lag_median_few(v, got) : NAN;
 }
 
-/* Of the ranks from one on, at most LANES, of which those of large roles are taken. */
+/* Of the ranks from one on, at most LAG_LANES, of which those of large roles are taken. */
 static void find_medians(struct lag *l, const struct window *w, uint32_t from)
 {
-    uint32_t n = l->n - from < LANES ? (uint32_t)l->n - from : LANES;
-    float v[LAG_WINDOW][LANES] = {{0}}, was[LANES], sum[LANES] = {0};
+    uint32_t n = l->n - from < LAG_LANES ? (uint32_t)l->n - from : LAG_LANES;
+    float v[LAG_WINDOW][LAG_LANES] = {{0}}, was[LAG_LANES], sum[LAG_LANES] = {0};
 
     memcpy(sum, l->early + from, n * sizeof(*sum));
     memcpy(was, sum, sizeof(was));
     for (int at = 0; at < LAG_WINDOW; at++) {
         memcpy(v[at], cell_of(l, w, at) + from, n * sizeof(v[0][0]));
-        for (int i = 0; i < LANES; i++)
+        for (int i = 0; i < LAG_LANES; i++)
             sum[i] = early(sum[i], v[at][i]);
     }
-    sort_lanes(v);
+    lag_sort_lanes(v, LAG_WINDOW);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t rank = from + i, role = l->place[rank].role;
 
@@ -437,7 +445,7 @@ void lag_compare(struct lag *l, struct window *w)
         if (l->role_at[k + 1] - l->role_at[k] >= FEW)
             compare_many(l, w, l->by_role + l->role_at[k], l->role_at[k + 1] - l->role_at[k]);
     divide_by_replica(l, w);
-    for (uint32_t i = 0; i < l->n; i += LANES)
+    for (uint32_t i = 0; i < l->n; i += LAG_LANES)
         find_medians(l, w, i);
     memcpy(l->late[l->judged % LAG_LONG], l->more[LAG_BUSY], l->n * sizeof(*l->more[LAG_BUSY]));
     for (size_t k = 0; k < l->roles; k++) {
