@@ -57,13 +57,15 @@ struct assignment {
     struct assignment_rank *givers; /* source nodes: the job has left them, and their memory has its state */
     size_t n_givers;
     bool measure_links;
-    int pass_over;      /* newest checkpoints that it does not go on from */
-    int devices_next;   /* that an elastic command goes on with once it has obeyed `order`; 0: not told */
-    int64_t evidence;   /* the newest that is asked for, before an order is obeyed; 0: none */
-    json_t *secrets;    /* values by name, of those that the spec names; NULL: none. Not kept in the folder */
-    bool resumes;       /* an earlier run of the job has left a checkpoint */
-    int64_t ends_at_us; /* wall: when the run has used up the job's time; 0: it has no limit */
-    int warned_s;       /* the limit whose end is near: a command's ranks are sent the signal of its spec; 0: of none */
+    int trial;                  /* the newest test of devices, from 1; 0: none */
+    int trial_rank, trial_peer; /* whose: of one that seems slow, and of another to compare it with */
+    int pass_over;              /* newest checkpoints that it does not go on from */
+    int devices_next;           /* that an elastic command goes on with once it has obeyed `order`; 0: not told */
+    int64_t evidence;           /* the newest that is asked for, before an order is obeyed; 0: none */
+    json_t *secrets;            /* values by name, of those that the spec names; NULL: none. Not kept in the folder */
+    bool resumes;               /* an earlier run of the job has left a checkpoint */
+    int64_t ends_at_us;         /* wall: when the run has used up the job's time; 0: it has no limit */
+    int warned_s; /* the limit whose end is near: a command's ranks are sent the signal of its spec; 0: of none */
     char proof[PROTOCOL_PROOF_MAX];    /* that the run is this node's, for its reports */
     char unix_user[PROTOCOL_USER_MAX]; /* the account of its ranks, where agents can have another; "": the jobs' */
 

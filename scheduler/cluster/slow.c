@@ -121,6 +121,16 @@ enum slow_news slow_take(struct slow_device *d, const struct slow_rules *rules, 
     return SLOW_FOUND;
 }
 
+bool slow_confirm(struct slow_device *d, const struct slow_rules *rules, double ratio, int64_t now_us)
+{
+    if (d->slow || !(rules->ratio > 1) || !(ratio > rules->ratio))
+        return false;
+    d->ratio = ratio;
+    d->in_row = 0;
+    find(d, rules, now_us);
+    return true;
+}
+
 void slow_begin(struct slow_device *d)
 {
     d->in_row = 0;

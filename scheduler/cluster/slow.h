@@ -73,6 +73,9 @@ enum slow_news { SLOW_NO_NEWS, SLOW_FOUND, SLOW_WELL };
 enum slow_news slow_take(struct slow_device *d, const struct slow_rules *rules, const struct slow_ratio *r,
                          int64_t now_us);
 
+/* A test of the device by itself has shown the ratio. True: it is slow by that, and was not. */
+bool slow_confirm(struct slow_device *d, const struct slow_rules *rules, double ratio, int64_t now_us);
+
 /* A run begins on the device: what was counted for another is no evidence any more. */
 void slow_begin(struct slow_device *d);
 

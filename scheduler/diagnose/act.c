@@ -32,6 +32,7 @@ static const struct row rows[ACT_CLASSES] = {
     [ACT_NUMERIC] = {ACT_ROLL_BACK, .counts = true, .blame = 0},
     [ACT_REPLICA] = {ACT_ROLL_BACK, .infra = true, .counts = true, .blame = 60},
     [ACT_SLOW] = {ACT_MOVE, .moves = 4, .blame = 30}, /* what one that hastens for nothing costs stays small */
+    [ACT_SLOW_TESTED] = {ACT_MOVE, .moves = 4, .blame = 60},
     [ACT_SLOW_LINK] = {ACT_MOVE, .moves = 2, .blame = 30},
 };
 

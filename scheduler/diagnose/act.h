@@ -35,6 +35,7 @@ enum act_class {                  /* of a failure; in parentheses the classes of
                  ACT_NUMERIC,     /* a loss or gradient that is no number, or jumps (N1) */
                  ACT_REPLICA,     /* its weights are not those of the other replicas (N1) */
                  ACT_SLOW,        /* it goes on, on a device that is slower than others of the class (S1) */
+                 ACT_SLOW_TESTED, /* the same, and a test of the device has confirmed it */
                  ACT_SLOW_LINK,   /* it goes on, over links that have become slow (S2) */
                  ACT_CLASSES
 };

@@ -241,6 +241,19 @@ int stragglers_learn(struct cluster *cl, const struct slow_rules *rules, const s
     return w.found;
 }
 
+bool stragglers_confirm(struct cluster *cl, const struct slow_rules *rules, const struct job *j, size_t place,
+                        double ratio, int64_t wall_us, struct notes *notes)
+{
+    struct slot *s = cluster_slot(cl, &j->places[place]);
+
+    if (!s || !slow_confirm(&s->slow, rules, ratio, wall_us))
+        return false;
+    s->slow_alone = 0;
+    cluster_node(cl, j->places[place].node)->changed = true;
+    tell(j, "device_slow", &j->places[place], 1, ratio, false, notes);
+    return true;
+}
+
 /* --- time and people ----------------------------------------------------------------------------------- */
 
 void stragglers_expire(struct cluster *cl, int64_t wall_us, struct notes *notes)

@@ -29,6 +29,11 @@ struct straggler_run { /* a run whose metrics are taken in */
 int stragglers_learn(struct cluster *cl, const struct slow_rules *rules, const struct straggler_run *run,
                      const json_t *line, int64_t wall_us, struct notes *notes);
 
+/* A test has shown that the device of the run's place takes so many times as long as another of its class. True: it is
+ * slow by that, and was not before. */
+bool stragglers_confirm(struct cluster *cl, const struct slow_rules *rules, const struct job *j, size_t place,
+                        double ratio, int64_t wall_us, struct notes *notes);
+
 /* Let idle ones be tried again whose time has come. */
 void stragglers_expire(struct cluster *cl, int64_t wall_us, struct notes *notes);
 

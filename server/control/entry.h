@@ -51,6 +51,14 @@ struct target { /* devices that a job is to get once they are free */
 
 enum entry_folders { ENTRY_FOLDERS_MADE, ENTRY_FOLDERS_WANTED, ENTRY_FOLDERS_ASKED };
 
+struct entry_test { /* of the devices of two ranks of a run, the second to compare the first with (slow_care.h) */
+    int number;     /* of the newest; 0: none was made */
+    bool asked;     /* and has not been told of by both */
+    int rank[2];
+    int64_t deadline_us;              /* monotonic: another may be asked for */
+    double product_us[2], copy_us[2]; /* 0: not told */
+};
+
 struct entry_run {         /* of a live job */
     struct rank *ranks;    /* job.n_places of them while live */
     struct stalls *stalls; /* NULL until one of them stands still */
@@ -59,7 +67,8 @@ struct entry_run {         /* of a live job */
     int slow_told;         /* events of that */
     int64_t link_since_us; /* monotonic: its links are slow since then; 0: they are not */
     double link_share;     /* of each step that is lost by that */
-    bool links_judged;     /* what its nodes have measured, once */
+    struct entry_test test;
+    bool links_judged; /* what its nodes have measured, once */
     char fault_message[512];
     int fault_rank;    /* -1: none told */
     uint64_t evidence; /* number of the newest that its nodes are asked for; 0: none */

@@ -14,6 +14,7 @@
 #include "server/cluster/shares.h"
 #include "server/control/events.h"
 #include "server/control/link_care.h"
+#include "server/control/slow_care.h"
 #include "server/control/state.h"
 
 #define EVENTS_MAX 32 /* of a run: one that is slow by turns does not push out what else has happened */
@@ -177,7 +178,7 @@ static void describe(const struct entry *e, const struct lag_finding *f, const s
     case LAG_COMPUTE:
         (void)buf_printf(out, computes, f->factor);
         describe_late(f, out);
-        (void)buf_addstr(out, ". Not confirmed by a test of the device");
+        (void)buf_addstr(out, ". " SLOW_CARE_UNTESTED);
         return;
     case LAG_BOTH:
         (void)buf_printf(out, computes, f->factor);
@@ -266,6 +267,8 @@ static void find(struct core *c, struct entry *e, const struct lag_finding *f, c
         keep(e, f, buf_text(&text));
     if (f->class_ == LAG_LINK)
         link_care_found(c, e, f);
+    else if (f->class_ == LAG_COMPUTE && !f->over)
+        slow_care_found(c, e, f);
     if (e->run.slow_told < EVENTS_MAX) {
         e->run.slow_told++;
         log_info("job j%llu: %s", (unsigned long long)e->job.id, buf_text(&text));

@@ -12,6 +12,7 @@
 #include "server/control/link_care.h"
 #include "server/control/plans.h"
 #include "server/control/records.h"
+#include "server/control/slow_care.h"
 #include "server/control/state.h"
 
 /* Tell what was found of devices; where anything was, their nodes have changed and there may be other work for them. */
@@ -23,20 +24,38 @@ static void take_notes(struct core *c, const struct job *j, const char *actor, s
     notes_clear(found);
 }
 
+/* So many devices were found slow. */
+static void heed_slow(struct core *c, struct entry *e, int slow)
+{
+    kinds_forget(c, e); /* how fast it was on as many says nothing any more */
+    c->dispatch.slow_found += (uint64_t)slow;
+    c->dispatch.next_full_us = c->now.mono_us; /* only a full round moves what runs */
+}
+
 static void learn_stragglers(struct core *c, struct entry *e, uint32_t generation, const json_t *line)
 {
     struct straggler_run run = {.job = &e->job, .pace = &e->pace, .generation = generation};
     struct notes found = {.n = 0};
     int slow = stragglers_learn(&c->cluster, &c->cfg.slow, &run, line, c->now.wall_us, &found);
 
-    if (slow > 0) {
-        kinds_forget(c, e); /* how fast it was on as many says nothing any more */
-        c->dispatch.slow_found += (uint64_t)slow;
-        c->dispatch.next_full_us = c->now.mono_us; /* only a full round moves what runs */
-    }
+    if (slow > 0)
+        heed_slow(c, e, slow);
     for (size_t i = 0; i < found.n; i++)
         if (strcmp(found.v[i].code, "device_slow") == 0)
             care_blame(c, e, json_string_value(json_object_get(found.v[i].data, "node")), ACT_SLOW, 1, found.v[i].text);
+    take_notes(c, &e->job, "scheduler", &found);
+}
+
+void learn_device_test(struct core *c, struct entry *e, const json_t *event)
+{
+    struct notes found = {.n = 0};
+    struct slow_care_verdict v;
+
+    if (!slow_care_tested(c, e, event, &v) || !v.confirmed)
+        return;
+    if (stragglers_confirm(&c->cluster, &c->cfg.slow, &e->job, (size_t)v.rank, v.ratio, c->now.wall_us, &found))
+        heed_slow(c, e, 1);
+    care_blame(c, e, e->job.places[v.rank].node, ACT_SLOW_TESTED, 1, v.text);
     take_notes(c, &e->job, "scheduler", &found);
 }
 

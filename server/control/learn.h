@@ -17,6 +17,9 @@ struct core;
 /* A line of metrics of a generation of the job. */
 void learn_metrics(struct core *c, struct entry *e, uint32_t generation, const json_t *line);
 
+/* An event "device-test" of the job's run: how fast a rank's device is by itself. */
+void learn_device_test(struct core *c, struct entry *e, const json_t *event);
+
 /* An event "links" of the job's run: what one of its ranks measured. */
 void learn_links(struct core *c, struct entry *e, const json_t *event);
 

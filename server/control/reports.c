@@ -362,6 +362,12 @@ static void take_line(struct core *c, struct entry *e, uint64_t job, uint32_t ge
         json_decref(o);
         return;
     }
+    if (strcmp(type, "device-test") == 0) { /* as a part of a finding (slow_care.h) */
+        if (e && e->job.generation == generation && e->job.kind == JOB_TRAIN && e->job.live)
+            learn_device_test(c, e, o);
+        json_decref(o);
+        return;
+    }
     o = shorten_new(o, len);
     type = code;
     utf8_copy(code, sizeof(code), json_string_value(json_object_get(o, "type")));

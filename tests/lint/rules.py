@@ -67,7 +67,7 @@ LAYERS = {"worker/engine/comm": [
     ["admission", "audit", "bundles", "ceilings", "events", "incidents", "offsets", "plans", "ports", "proofs",
      "quarantine", "records", "rendezvous", "retire", "rights", "scrapes", "secrets", "storing"], ["usage"], ["round"],
     ["change", "estimates", "swaps", "timeline"],
-    ["care", "enroll", "givers", "places", "wall"], ["link_care"], ["learn", "runs", "view"],
+    ["care", "enroll", "givers", "places", "wall"], ["link_care", "slow_care"], ["learn", "runs", "view"],
     ["after", "arrays", "contact", "deltas", "dispatch", "hangs", "lags", "limits", "load", "log_quota", "looks",
      "saves"],
     ["bulk", "jobs", "listing", "nodes", "polls", "projects", "reports", "salvage", "sessions",
@@ -77,7 +77,8 @@ LAYERS = {"worker/engine/comm": [
 ], "worker/engine/train": [
     ["batch", "cadence", "fit", "hold", "measure", "owner", "pipe", "report", "run", "state", "summary"],
     ["rank", "sample", "source_node"],
-    ["links", "peak", "source"], ["shard"], ["eval", "handover"], ["resume", "save"], ["step"], ["train"], ["main"],
+    ["device_test", "links", "peak", "source"], ["shard"], ["eval", "handover"],
+    ["resume", "save"], ["step"], ["train"], ["main"],
 ]}
 # Folder -> a room of it whose names for what it has inside nobody else in the folder says.
 UNNAMED = {"worker/engine/comm": ("worker/engine/comm/transport", ["nccl", "shm", "ucx"])}

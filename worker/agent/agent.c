@@ -97,6 +97,9 @@ static int take_wanted(struct agent *a, const json_t *set)
         w->evidence = (uint64_t)one.evidence;
         w->devices_next = one.devices_next;
         w->warned_s = one.warned_s;
+        w->trial = one.trial;
+        w->trial_rank[0] = one.trial_rank;
+        w->trial_rank[1] = one.trial_peer;
         assignment_clear(&one);
     }
     agent_forget_wanted(a);
@@ -135,6 +138,7 @@ static void start_wanted(struct agent *a, const struct agent_wanted *w)
     if (w->order == ASSIGNMENT_STOP && witness_busy(a->witness, job, generation))
         return; /* in moments, once its ranks have been looked at */
     (void)ranks_order(a->ranks, job, generation, w->order, w->grace_s);
+    ranks_try(a->ranks, job, generation, w->trial, w->trial_rank);
     ranks_warn(a->ranks, job, generation, w->warned_s); /* its program finds the order to save when the signal comes */
 }
 

@@ -27,7 +27,8 @@ struct agent_wanted { /* an assignment of the wanted set */
     uint64_t evidence; /* that is asked for */
     int devices_next;
     int warned_s;
-    json_t *doc; /* owned */
+    int trial, trial_rank[2]; /* the newest test of devices, and whose */
+    json_t *doc;              /* owned */
 };
 
 struct agent {

@@ -696,6 +696,12 @@ void machine_rank_order(const struct machine_rank *r, enum flight_order order)
         flight_order_set(r->flight, order);
 }
 
+void machine_rank_try(const struct machine_rank *r, uint32_t number)
+{
+    if (r->flight)
+        flight_trial_set(r->flight, number);
+}
+
 /* Look at the heartbeat of a command. False: there is none. */
 static bool look_beat(struct machine_rank *r)
 {

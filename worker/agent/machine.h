@@ -175,8 +175,9 @@ void machine_rank_signal(const struct machine_rank *r, int signal);
 /* End it: by its shim; try 2 and on also past a shim that was stopped; 3 and on the shim, too. */
 void machine_rank_kill(const struct machine_rank *r, int try);
 
-/* Tell it an order through its flight page. */
+/* Tell it an order through its flight page, and that a test of its device is wanted. */
 void machine_rank_order(const struct machine_rank *r, enum flight_order order);
+void machine_rank_try(const struct machine_rank *r, uint32_t number);
 
 #define MACHINE_STALL_US 1000000
 

@@ -315,6 +315,18 @@ void ranks_warn(struct ranks *r, const char *job, uint64_t generation, int limit
             machine_rank_signal(run->ranks[i].on_machine, signal);
 }
 
+void ranks_try(struct ranks *r, const char *job, uint64_t generation, int number, const int rank[2])
+{
+    struct run *run = number > 0 ? find(r, job, generation, NULL) : NULL;
+
+    if (!run || is_command(run) || run->trial == number)
+        return;
+    run->trial = number;
+    for (int i = 0; i < run->n; i++)
+        if ((run->ranks[i].rank == rank[0] || run->ranks[i].rank == rank[1]) && run->ranks[i].state != RANK_EXITED)
+            machine_rank_try(run->ranks[i].on_machine, (uint32_t)number);
+}
+
 /* One has failed: the others of this node give up. */
 static void abort_mates(const struct ranks *r, struct run *run, int64_t now_us)
 {

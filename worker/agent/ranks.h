@@ -47,6 +47,7 @@ struct run {
     int64_t ask_us;              /* SIGTERM for an elastic one that was told to end by a file; INT64_MAX: no matter */
     uint64_t evidence;           /* number of the newest that the server has asked for (witness.h) */
     int warned_s;                /* the limit that it was warned of; 0: of none */
+    int trial;                   /* the newest test of devices that its ranks were told of */
     bool told_failure;           /* what its ranks did as one failed is told */
     int first_bad;               /* index in ranks of the first that failed of itself, -1: none */
     int n;
@@ -83,6 +84,9 @@ int ranks_order(struct ranks *r, const char *job, uint64_t generation, enum assi
 /* Its job's limit of so many seconds is near, 0: none is. The ranks of a command are sent the signal of its spec, for
  * each limit once; once more only by an agent that has started since. */
 void ranks_warn(struct ranks *r, const char *job, uint64_t generation, int limit_s);
+
+/* Those of a training run of which the number is among these are to make this test of their devices; 0: none is. */
+void ranks_try(struct ranks *r, const char *job, uint64_t generation, int number, const int rank[2]);
 
 /* Remove a run whose ranks have all ended, with its folder. 0 also when it is not there; -EBUSY while one
  * lives. */

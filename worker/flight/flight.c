@@ -186,6 +186,14 @@ void flight_order_set(struct flight *f, enum flight_order order)
         ;
 }
 
+void flight_trial_set(struct flight *f, uint32_t number)
+{
+    if (f->fd >= 0)
+        (void)!pwrite(f->fd, &number, sizeof(number), offsetof(struct page, trial));
+    else
+        atomic_store(&f->page->trial, number);
+}
+
 void flight_stopped_set(struct flight *f, int64_t us)
 {
     uint64_t word = (uint64_t)us;
@@ -199,6 +207,11 @@ void flight_stopped_set(struct flight *f, int64_t us)
 enum flight_order flight_order_get(const struct flight *f)
 {
     return (enum flight_order)atomic_load(&f->page->order);
+}
+
+uint32_t flight_trial_get(const struct flight *f)
+{
+    return atomic_load(&f->page->trial);
 }
 
 bool flight_aborted(const struct flight *f)

@@ -1,8 +1,9 @@
 /* flight - the page of shared memory between one rank and those who watch it
  *
  * A file in the run's folder, made by whoever starts the rank, and mapped by the rank. It outlives the rank, so it
- * tells how far a rank came that hangs or is gone. The rank writes everything but the order word and how long it was
- * stopped; watchers write only these, and read the rest by flight_read.h. All words are atomic; there are no locks.
+ * tells how far a rank came that hangs or is gone. The rank writes everything but the order word, the wanted test and
+ * how long it was stopped; watchers write only these, and read the rest by flight_read.h. All words are atomic; there
+ * are no locks.
  *
  * A user's program may cut the file off, which would end (SIGBUS) whoever looks into a mapping of it. So watchers, the
  * agent and the shim, read and write it by calls of the system (flight_watch), which see what the mapping has.
@@ -100,13 +101,17 @@ int flight_private(struct flight **ret, struct merr *err);
 /* Watchers. An order never goes back to a smaller one, except that SAVE is taken back by flight_saved. */
 void flight_order_set(struct flight *f, enum flight_order order);
 
+/* The newest test of its device that is wanted, from 1: between two steps it makes that one and tells of it. */
+void flight_trial_set(struct flight *f, uint32_t number);
+
 /* Its parent: how long its process has been stopped, in all time, microseconds. */
 void flight_stopped_set(struct flight *f, int64_t us);
 
 /* The rank. */
 enum flight_order flight_order_get(const struct flight *f);
-bool flight_aborted(const struct flight *f); /* order is ABORT: cheap enough for every loop of a wait */
-void flight_saved(struct flight *f);         /* SAVE has been obeyed: back to GO */
+uint32_t flight_trial_get(const struct flight *f); /* 0: none */
+bool flight_aborted(const struct flight *f);       /* order is ABORT: cheap enough for every loop of a wait */
+void flight_saved(struct flight *f);               /* SAVE has been obeyed: back to GO */
 void flight_phase_set(struct flight *f, enum flight_phase phase, uint64_t step);
 /* Until the next phase: this one may take so long without a sign of life. */
 void flight_allow(struct flight *f, int64_t us);

@@ -39,6 +39,7 @@ struct page {
     _Atomic uint64_t phase; /* microseconds since when, times 256, plus enum flight_phase: one word, never torn */
     _Atomic uint64_t step;
     _Atomic uint32_t lost;     /* 1 + the rank whose connection was gone first; 0: none was */
+    _Atomic uint32_t trial;    /* the watchers' word: by flight_trial_set; 0 in pages made before it was there */
     _Atomic uint64_t entered;  /* operations ever entered */
     _Atomic uint64_t moved_us; /* when flight_moved was last called */
     _Atomic uint64_t gap_us;   /* the longest that the rank was between two signs of life in the last steps */

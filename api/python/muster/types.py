@@ -221,6 +221,7 @@ JobSlowItem = TypedDict('JobSlowItem', {
     'class': "Literal['compute', 'link', 'compute and link', 'host']",
     'factor': 'float',
     'text': 'str',
+    'confirmed': 'bool',
 }, total=False)
 
 

@@ -28,6 +28,7 @@ enum {
     SUM_TUNE = SUM_BYTES + BYTES,
     SUM_SAVES = SUM_TUNE + BYTES,
     SUM_HOLD = SUM_SAVES + SAVE_VOTES,
+    SUM_TEST,
     SUM_EXTRAS
 };
 
@@ -37,6 +38,7 @@ struct step_result {
     bool drain, firm, move; /* agreed on by all ranks, as are these; firm: it must end on disk; move: other nodes, or
                                  other memory, go on from what is left */
     bool hold;              /* no step is to begin until it is told again */
+    bool test;              /* ranks test their devices */
     double saves[SAVE_VOTES];
     bool tune[BYTES];
     int64_t began_us;
@@ -90,6 +92,7 @@ static void vote(const struct step *step, uint64_t done, double *extra)
     extra[SUM_MOVE] = order == FLIGHT_MOVE || !step->handover->agreed;
     extra[SUM_FIRM] = order == FLIGHT_DRAIN || handover_must_be_durable(step->handover);
     extra[SUM_HOLD] = hold_wanted(&step->hold, done);
+    extra[SUM_TEST] = device_test_wanted(step->rank, step->tested);
     save_vote(step->save, extra + SUM_SAVES);
 }
 
@@ -100,6 +103,7 @@ static void count_votes(const double *extra, struct step_result *r)
     r->firm = extra[SUM_FIRM] > 0;
     r->move = extra[SUM_MOVE] > 0;
     r->hold = extra[SUM_HOLD] > 0;
+    r->test = extra[SUM_TEST] > 0;
     memcpy(r->saves, extra + SUM_SAVES, sizeof(r->saves));
 }
 
@@ -438,7 +442,7 @@ static int boundary(struct step *step, const struct step_result *r, struct merr 
         handover_drop(step->handover);
         return 1;
     }
-    return 0;
+    return r->test && !end ? device_test_run(step->rank, &step->tested, err) : 0;
 }
 
 /* A number that is another one once more is being saved. */
@@ -536,7 +540,7 @@ static int all_steps(struct step *step, struct merr *err)
             return drained;
         for (int i = 0; i < BYTES; i++)
             tunes = tunes || r.tune[i];
-        tell_summary(step, saved, tunes || r.hold);
+        tell_summary(step, saved, tunes || r.hold || r.test);
     }
     TRY(save_open(step->save, err));
     TRY(save_finish(step->save, err));

@@ -4,6 +4,7 @@
 
 #include "api/protocol/cause.h"
 #include "scheduler/diagnose/jump.h"
+#include "worker/engine/train/device_test.h"
 #include "worker/engine/train/eval.h"
 #include "worker/engine/train/handover.h"
 #include "worker/engine/train/hold.h"
@@ -29,6 +30,7 @@ struct step {
     size_t squares;
     double leaf_ms;                               /* of this replica in the last step */
     uint64_t bytes_before[BYTES], context_before; /* sent before this step; the last of cp */
+    uint32_t tested;                              /* the last test of its device */
     int skipped;                                  /* steps in a row, for want of finite gradients */
     bool refusal_told;                            /* that calls cannot be recorded */
     struct jump jump[2];                          /* of rank 0: of the loss, of the gradient norm */

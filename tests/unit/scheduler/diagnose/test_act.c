@@ -45,7 +45,7 @@ static void each_class_has_its_first_action_and_its_blame(void **state)
         {ACT_LOST, ACT_ELSEWHERE, 30},   {ACT_DEVICE, ACT_ELSEWHERE, 30},  {ACT_NOT_ENTERED, ACT_IN_PLACE, 10},
         {ACT_DISORDER, ACT_IN_PLACE, 0}, {ACT_IN_CALL, ACT_ELSEWHERE, 60}, {ACT_PHASE, ACT_IN_PLACE, 2},
         {ACT_NUMERIC, ACT_ROLL_BACK, 0}, {ACT_REPLICA, ACT_ROLL_BACK, 60}, {ACT_SLOW, ACT_MOVE, 30},
-        {ACT_SLOW_LINK, ACT_MOVE, 30},
+        {ACT_SLOW_TESTED, ACT_MOVE, 60}, {ACT_SLOW_LINK, ACT_MOVE, 30},
     };
 
     (void)state;

@@ -1,6 +1,8 @@
 /* Ranks that are slow: what the server makes of the steps that agents report. */
 #include "tests/unit/server/control/scene.h"
 
+#include <math.h>
+
 #include "api/protocol/cause.h"
 #include "server/control/view.h"
 
@@ -19,11 +21,14 @@ struct steps {
     int link;      /* percent that all calls of dp take more */
 };
 
+static size_t written[2]; /* bytes of events, on each node */
+
 static uint64_t begin(struct scene *s, int tp, int pp)
 {
     char spec[512];
     uint64_t job;
 
+    memset(written, 0, sizeof(written));
     assert_int_equal(scene_register(s, "n1", "a", 2), 200);
     assert_int_equal(scene_register(s, "n2", "a", 2), 200);
     (void)snprintf(spec, sizeof(spec), TRAIN, tp, pp);
@@ -121,6 +126,92 @@ static void a_slow_rank_is_told_in_the_jobs_view_and_explanation_until_it_is_wel
     report(s, job, &clean, 200, 60);
     assert_null(slow_text(s, job));
     assert_int_equal(scene_entry(s, job)->run.slow_told, 2);
+}
+
+/* A rank tells how long a product and a copy took on its device. */
+static void tell_test(struct scene *s, uint64_t job, int rank, int number, double product_us, double copy_us)
+{
+    const struct entry *e = scene_entry(s, job);
+    size_t *at = &written[strcmp(e->job.places[rank].node, "n2") == 0];
+    char line[200], id[24];
+
+    (void)snprintf(line, sizeof(line),
+                   "{\"type\":\"device-test\",\"rank\":%d,\"number\":%d,\"product_us\":%f,\"copy_us\":%f}\n", rank,
+                   number, product_us, copy_us);
+    (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)job);
+    assert_int_equal(
+        scene_report(s, e->job.places[rank].node,
+                     json_pack("[o]", scene_run_of(e, e->job.generation, e->job.places[rank].node, "running", 0)),
+                     json_pack("{s:[{s:s, s:i, s:I, s:s}]}", "events", "job", id, "generation", (int)e->job.generation,
+                               "offset", (json_int_t)*at, "text", line))
+            .status,
+        200);
+    *at += strlen(line);
+}
+
+/* Milli-incidents that the node is charged with. */
+static int charged(struct scene *s, const char *node)
+{
+    return (int)(1000 * health_score(&cluster_node(&s->core->cluster, node)->health, s->clock.wall_us) + 0.5);
+}
+
+#define SLOW_WORDS                                                                                                     \
+    "rank 3 on n2 (device 1): computes 1.50 times as long for each token as others that do the same; the others of "   \
+    "'dp' wait 50.0 ms for it in each step. "
+
+static void a_device_that_a_test_confirms_to_be_slow_is_left_and_its_node_charged(void **state)
+{
+    const struct steps clean = {.victim = -1}, slow = {.victim = 3, .slower = 50};
+    struct scene *s = *state;
+    uint64_t job = begin(s, 1, 1);
+    const struct entry_test *t = &scene_entry(s, job)->run.test;
+
+    report(s, job, &clean, 0, 80);
+    assert_int_equal(t->number, 0); /* nobody is tested without a reason */
+    report(s, job, &slow, 80, 20);
+    assert_true(t->asked && t->number == 1 && t->rank[0] == 3);
+    assert_int_equal(t->rank[1], 0); /* on another node */
+    tell_test(s, job, 0, 1, 26800, 500);
+    tell_test(s, job, 1, 1, 99999, 500); /* nobody asked it */
+    tell_test(s, job, 3, 2, 26800, 500); /* another test */
+    tell_test(s, job, 3, 1, -1, 500);
+    assert_string_equal(slow_text(s, job), SLOW_WORDS "Not confirmed by a test of the device");
+    assert_int_equal(charged(s, "n2"), 0);
+    tell_test(s, job, 3, 1, 41200, 500);
+    assert_string_equal(slow_text(s, job), SLOW_WORDS
+                        "Confirmed by a test of the device: a product takes it 41.200 ms, and rank 0 on n1 26.800 ms");
+    assert_true(scene_slot(s, "n2", 1)->slow.slow);
+    assert_true(fabs(scene_slot(s, "n2", 1)->slow.ratio - 41.2 / 26.8) < 1e-6);
+    assert_int_equal(charged(s, "n2"), 600);
+    assert_int_equal(charged(s, "n1"), 0);
+    tell_test(s, job, 3, 1, 90000, 500); /* it comes once more */
+    assert_int_equal(charged(s, "n2"), 600);
+    report(s, job, &clean, 100, 60);
+    assert_null(slow_text(s, job));
+}
+
+static void a_rank_whose_device_is_as_fast_as_others_alone_is_not_blamed(void **state)
+{
+    const struct steps clean = {.victim = -1}, slow = {.victim = 3, .slower = 50};
+    struct scene *s = *state;
+    uint64_t job = begin(s, 1, 1);
+
+    report(s, job, &clean, 0, 80);
+    report(s, job, &slow, 80, 20);
+    tell_test(s, job, 3, 1, 27000, 510);
+    tell_test(s, job, 0, 1, 26800, 500);
+    assert_string_equal(
+        slow_text(s, job),
+        SLOW_WORDS "Not confirmed by a test of the device: a product takes it 27.000 ms, and rank 0 on n1 26.800 ms");
+    assert_false(scene_slot(s, "n2", 1)->slow.slow);
+    assert_int_equal(charged(s, "n2"), 0);
+    report(s, job, &clean, 100, 60);
+    report(s, job, &slow, 160, 60); /* again: memory that is slow slows it, too */
+    tell_test(s, job, 3, 2, 27000, 800);
+    tell_test(s, job, 0, 2, 26800, 500);
+    assert_non_null(
+        strstr(slow_text(s, job), "Confirmed by a test of the device: a copy takes it 0.800 ms, and rank 0"));
+    assert_int_equal(charged(s, "n2"), 600);
 }
 
 static void a_host_that_withholds_its_processor_and_a_slow_link_have_words_of_their_own(void **state)
@@ -272,6 +363,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_slow_rank_is_told_in_the_jobs_view_and_explanation_until_it_is_well),
+        TEST(a_device_that_a_test_confirms_to_be_slow_is_left_and_its_node_charged),
+        TEST(a_rank_whose_device_is_as_fast_as_others_alone_is_not_blamed),
         cmocka_unit_test(a_host_that_withholds_its_processor_and_a_slow_link_have_words_of_their_own),
         TEST(a_run_leaves_slow_links_for_a_measurement_and_only_that_is_held_against_nodes),
         TEST(links_that_are_suspected_are_measured_by_whichever_server_is_there_then),
