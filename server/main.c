@@ -425,6 +425,7 @@ static int start_core(const struct settings *o, struct server *s, struct merr *e
         r = spool_disk_open(
             &(struct spool_disk_cfg){.jobs = s->jobs_dir, .before = folder, .min_free = (int64_t)o->min_free},
             &s->spool, &cfg.spool, err);
+    cfg.spool.clock = cfg.clock;
     cfg.spool.job_bytes = (int64_t)o->job_logs;
     cfg.spool.all_bytes = o->all_logs ? (int64_t)o->all_logs : half_of_disk(s->jobs_dir);
     if (r == 0)

@@ -10,6 +10,7 @@
 #include "api/cli/print.h"
 #include "api/cli/commands.h"
 #include "api/cli/log_lines.h"
+#include "api/times.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/try.h"
@@ -26,6 +27,7 @@ struct log_reader {
     long long rank;  /* or -1 */
     long attempt;    /* 0: the newest */
     long tail;       /* 0: all */
+    int since_s;     /* 0: all */
     regex_t *grep;   /* borrowed; NULL: all lines */
     struct buf line; /* with grep: as much of a line as has come */
     bool chosen;     /* that line was whole */
@@ -113,7 +115,8 @@ static int take(struct log_reader *l, const json_t *piece)
 
     if (!json_is_string(text) || (l->rank >= 0 && cli_int(piece, "rank") != l->rank))
         return 0;
-    if (l->tail > 0 && log_lines_next(l->lines, cli_int(piece, "rank"), cli_int(piece, "generation")) == 0)
+    if ((l->tail > 0 || l->since_s > 0) &&
+        log_lines_next(l->lines, cli_int(piece, "rank"), cli_int(piece, "generation")) == 0)
         r = log_lines_begin(l->lines, cli_int(piece, "rank"), cli_int(piece, "generation"), cli_int(piece, "offset"));
     if (r < 0)
         return cli_fail(CLI_FAILED, "no memory");
@@ -151,6 +154,8 @@ static int get(struct log_reader *l, const json_t *of, long long offset, json_t 
         append(tail, sizeof(tail), "&generation=%lld", l->attempt);
     if (!of && l->tail > 0)
         append(tail, sizeof(tail), "&tail=%lld", l->tail);
+    if (!of && l->since_s > 0)
+        append(tail, sizeof(tail), "&since_s=%lld", l->since_s);
     r = cli_job_path(l->job, tail, path);
     return r ? r : cli_call(&l->side, "GET", path, NULL, NULL, ret);
 }
@@ -308,7 +313,7 @@ static int print_logs(struct log_reader *l, bool follow)
     l->lines = log_lines_new(l->many || l->grep, print_text, l);
     r = l->lines ? read_all(l, answer) : cli_fail(CLI_FAILED, "no memory");
     json_decref(answer);
-    l->tail = 0;
+    l->tail = l->since_s = 0;
     r = r != 0 || !follow ? r : go_on(l);
     if (l->lines)
         log_lines_end(l->lines);
@@ -322,12 +327,14 @@ static int print_attempts(struct log_reader *l)
     json_auto_t *answer = NULL;
     const json_t *attempt;
     long tail = l->tail;
+    int since_s = l->since_s;
     size_t i;
 
     TRY(get(l, NULL, 0, &answer));
     json_array_foreach (json_object_get(answer, "attempts"), i, attempt) {
         l->attempt = (long)json_integer_value(attempt);
         l->tail = tail;
+        l->since_s = since_s;
         (void)printf("%s--- attempt %ld ---%s\n", cli_colour("\033[2m"), l->attempt, cli_colour("\033[0m"));
         TRY(print_logs(l, false));
     }
@@ -363,12 +370,14 @@ int logs_run(struct cli *c)
                               .attempt = cli_number(c, "attempt", 0),
                               .tail = cli_number(c, "tail", 0)};
     bool any = false, follow = cli_option(c, "follow"), every = cli_option(c, "all-attempts");
-    const char *pattern = cli_option(c, "grep");
+    const char *pattern = cli_option(c, "grep"), *since = cli_option(c, "since");
     long rank = (long)wish.rank;
     char why[128];
     regex_t re;
     int r;
 
+    if (since && (times_parse(since, &wish.since_s) < 0 || wish.since_s == 0))
+        return cli_fail(CLI_USAGE, "--since '%.64s' is no time: want such as 90s, 10m, 4h, 7d", since);
     if ((follow || c->json) && every)
         return cli_fail(CLI_USAGE, "--all-attempts is printed once, as text; --attempt N chooses one");
     if (follow && wish.attempt > 0)

@@ -103,6 +103,7 @@ static const struct command commands[] = {
       {"attempt", 0, "N", "of this attempt; else of the newest", INT(1, INT32_MAX)},
       {"all-attempts", 0, NULL, "of all attempts whose output is kept, one after the other", FLAG},
       {"tail", 'n', "N", "the last N lines of each rank", INT(1, 1000000)},
+      {"since", 0, "TIME", "what came in the last 10m, 4h or 7d, as the server notes it, within 10 s", TEXT},
       {"grep", 0, "RE", "only lines in which this extended regular expression matches", TEXT},
       {"raw", 0, NULL, "as it is, with escape sequences for the terminal; else they are made visible", FLAG}}},
     {"attach", "JOB", 1, 1, "print the last lines of a job and all that come until it ends",

@@ -148,7 +148,7 @@ void files_answer_logs(const struct files *f, struct call *call)
 {
     json_t *answer = spool_read_logs(&f->spool, call->job, (int)call_number(call, "rank", -1),
                                      (int)call_number(call, "generation", 0), call_number(call, "offset", 0),
-                                     (int)call_number(call, "tail", 0));
+                                     (int)call_number(call, "tail", 0), (int)call_number(call, "since_s", 0));
 
     (void)json_object_set_new(answer, "complete", json_boolean(call->flag));
     call_answer_new(call, 200, answer);

@@ -26,6 +26,7 @@ const struct query_parameter queries_logs[] = {
     QUERY_NUMBER("generation", 1, INT32_MAX),
     QUERY_NUMBER("offset", 0, INT64_MAX),
     QUERY_NUMBER("tail", 0, INT32_MAX),
+    QUERY_NUMBER("since_s", 1, INT32_MAX),
     QUERY_NUMBER("follow", 0, 1),
     END,
 };

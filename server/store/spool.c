@@ -9,6 +9,7 @@
 #include "server/cluster/job.h"
 #include "server/store/spool_logs.h"
 #include "server/store/spool_parts.h"
+#include "server/store/spool_times.h"
 
 int spool_make_job(const struct spool *s, uint64_t job, struct merr *err)
 {
@@ -53,6 +54,8 @@ int spool_take_piece(const struct spool *s, const json_t *piece, bool log, json_
                                &is_new);
     if (at < 0)
         return (int)at;
+    if (is_new && log && s->clock)
+        spool_times_note(s, job, name, p.offset, clock_read_wall_us(s->clock) / 1000000);
     if (is_new) {
         json_t *told = json_copy((json_t *)piece);
 

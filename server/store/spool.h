@@ -20,6 +20,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/clock.h"
 #include "base/merr.h"
 #include "server/store/spool_names.h"
 
@@ -63,9 +64,10 @@ struct spool_ops {
 
 struct spool {
     const struct spool_ops *ops;
-    void *self;        /* borrowed from who opened it */
-    int64_t job_bytes; /* of one job that are kept, about; 0: no limit */
-    int64_t all_bytes; /* of all jobs' logs that are kept, about; 0: no limit */
+    void *self;                /* borrowed from who opened it */
+    int64_t job_bytes;         /* of one job that are kept, about; 0: no limit */
+    int64_t all_bytes;         /* of all jobs' logs that are kept, about; 0: no limit */
+    const struct clock *clock; /* by which it is noted when logs came; NULL: it is not */
 };
 
 /* Make the place of a job's files, without which nothing is kept of it, and the folder of its own, where its ranks keep

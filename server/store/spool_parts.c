@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/store/spool_times.h"
+
 #define PARTS_KNOWN 256 /* kept of one file, at most */
 
 static void part_name(const char *name, int64_t part, char ret[SPOOL_NAME_MAX])
@@ -137,13 +139,13 @@ struct names { /* of one generation */
 static void collect(void *arg, const char *name)
 {
     struct names *all = arg;
-    char whole[SPOOL_NAME_MAX]; /* without the number of a part */
+    char whole[SPOOL_NAME_MAX]; /* without the number of a part, or the end of notes */
     int rank, generation = 0;
     char *end;
 
     (void)snprintf(whole, sizeof(whole), "%s", name);
     end = strrchr(whole, '.');
-    if (end && end[1] >= '0' && end[1] <= '9')
+    if (end && ((end[1] >= '0' && end[1] <= '9') || strcmp(end, SPOOL_TIMES_END) == 0))
         *end = '\0';
     if ((!spool_is_log(whole, &rank, &generation) && !spool_is_metrics(whole, &generation)) ||
         generation != all->generation)

@@ -7,6 +7,7 @@
 #include "base/utf8.h"
 #include "server/store/spool_logs.h"
 #include "server/store/spool_parts.h"
+#include "server/store/spool_times.h"
 
 #define RANKS_SHOWN 64 /* ranks in one answer of logs */
 #define LAST_BYTES 16384
@@ -90,7 +91,7 @@ static int64_t tail_offset(const struct spool *s, uint64_t job, const char *name
 }
 
 static json_t *read_log(const struct spool *s, uint64_t job, int rank, int generation, int64_t offset, int tail,
-                        size_t most, char *scratch)
+                        int since_s, size_t most, char *scratch)
 {
     char name[SPOOL_NAME_MAX];
     struct spool_extent e;
@@ -100,6 +101,11 @@ static json_t *read_log(const struct spool *s, uint64_t job, int rank, int gener
     got = spool_measure(s, job, name, &e);
     if (got >= 0 && tail > 0)
         offset = tail_offset(s, job, name, &e, tail, most, scratch);
+    if (got >= 0 && since_s > 0 && s->clock) {
+        int64_t at = spool_times_find(s, job, name, clock_read_wall_us(s->clock) / 1000000 - since_s, e.length);
+
+        offset = at > offset ? at : offset;
+    }
     if (got >= 0)
         got = spool_read(s, job, name, &e, &offset, scratch, most);
     if (got < 0)
@@ -130,7 +136,8 @@ static void add_lines(json_t *lines, const char *text, size_t len)
     }
 }
 
-json_t *spool_read_logs(const struct spool *s, uint64_t job, int rank, int generation, int64_t offset, int tail)
+json_t *spool_read_logs(const struct spool *s, uint64_t job, int rank, int generation, int64_t offset, int tail,
+                        int since_s)
 {
     json_t *logs = json_array(), *lines = json_array();
     struct found f = {.rank = rank, .generation = generation};
@@ -143,7 +150,7 @@ json_t *spool_read_logs(const struct spool *s, uint64_t job, int rank, int gener
         (void)s->ops->list(s->self, job, find_log, &f);
     n = __builtin_popcountll(f.ranks);
     for (int i = 0; scratch && i < RANKS_SHOWN; i++) {
-        json_t *log = f.ranks >> i & 1 ? read_log(s, job, rank >= 0 ? rank : i, f.generation, offset, tail,
+        json_t *log = f.ranks >> i & 1 ? read_log(s, job, rank >= 0 ? rank : i, f.generation, offset, tail, since_s,
                                                   (size_t)(SPOOL_ANSWER_MAX / n), scratch)
                                        : NULL;
 

@@ -13,9 +13,11 @@
 #define SPOOL_ANSWER_MAX (256 << 10) /* bytes of text in one answer of logs */
 
 /* {"lines", "logs"} of a rank, -1: of the first ranks, of a generation, 0: the newest that has any: from an offset on,
- * or (tail > 0) that many lines at their end. A log whose middle is not kept says so: "left_out": {"from", "to"}.
+ * or (tail > 0) that many lines at their end, or (since_s > 0) what came in so many seconds until now, and a few more
+ * (spool_times.h). A log whose middle is not kept says so: "left_out": {"from", "to"}.
  * "attempts": the generations that have any, in order. */
-json_t *spool_read_logs(const struct spool *s, uint64_t job, int rank, int generation, int64_t offset, int tail);
+json_t *spool_read_logs(const struct spool *s, uint64_t job, int rank, int generation, int64_t offset, int tail,
+                        int since_s);
 
 /* The last whole line of the newest metrics; NULL, too, where there is none. */
 json_t *spool_read_last_metrics(const struct spool *s, uint64_t job);

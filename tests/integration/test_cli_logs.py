@@ -1,4 +1,6 @@
-"""muster logs: attempts, last lines, matches."""
+"""muster logs: attempts, last lines, matches, times."""
+import glob
+
 import pytest
 
 from tests import specs
@@ -44,3 +46,22 @@ def test_only_lines_with_a_match_are_printed_also_one_that_has_no_end(done):
     refused = cluster.muster("logs", job, "--grep", "(")
     assert refused.returncode == 2 and "no regular expression" in refused.stderr
     assert cluster.muster("logs", job, "--follow", "--attempt", "1").returncode == 2
+
+
+def test_what_came_since_is_printed_as_the_server_noted_its_time(done):
+    cluster, job = done
+    whole = lines(done)
+    assert lines(done, "--since", "4h") == whole
+    assert lines(done, "--since", "4h", "--tail", "1") == ["no end 2"]
+    times, = glob.glob(f"{cluster.jobs_dir}/.*/**/rank-00000.g2.log.t", recursive=True)
+    with open(times, "r+", encoding="ascii") as f:  # as if it had come an hour earlier, but for its last two lines
+        now = int(f.read(32).split()[1])
+        two = len("\n".join(whole)) - len("\n".join(whole[-2:]))
+        f.seek(0)
+        f.write(f"{0:019d} {now - 3600:011d}\n{two:019d} {now:011d}\n")
+        f.truncate()
+    assert lines(done, "--since", "30m") == whole[-2:]
+    assert lines(done, "--since", "2h") == whole
+    assert lines(done, "--since", "30m", "--grep", "no") == whole[-1:]
+    refused = cluster.muster("logs", job, "--since", "soon")
+    assert refused.returncode == 2 and "'soon' is no time" in refused.stderr

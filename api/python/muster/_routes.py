@@ -85,10 +85,11 @@ class Routes:
                 query={'limit': limit, 'cursor': cursor}))
 
     def read_job_logs(self, id: str, *, rank: Optional[int] = None, generation: Optional[int] = None,
-            offset: Optional[int] = None, tail: Optional[int] = None) -> ReadJobLogsAnswer:
+            offset: Optional[int] = None, tail: Optional[int] = None,
+            since_s: Optional[int] = None) -> ReadJobLogsAnswer:
         """GET /v1/jobs/{id}/logs: Output of a job's ranks."""
         return cast('ReadJobLogsAnswer', self._transport.call('GET', f"/v1/jobs/{quote(id)}/logs",
-                query={'rank': rank, 'generation': generation, 'offset': offset, 'tail': tail}))
+                query={'rank': rank, 'generation': generation, 'offset': offset, 'tail': tail, 'since_s': since_s}))
 
     def read_job_metrics(self, id: str, *, names: Optional[str] = None,
             points: Optional[int] = None) -> ReadJobMetricsAnswer:
@@ -347,10 +348,11 @@ class AsyncRoutes:
                 query={'limit': limit, 'cursor': cursor}))
 
     async def read_job_logs(self, id: str, *, rank: Optional[int] = None, generation: Optional[int] = None,
-            offset: Optional[int] = None, tail: Optional[int] = None) -> ReadJobLogsAnswer:
+            offset: Optional[int] = None, tail: Optional[int] = None,
+            since_s: Optional[int] = None) -> ReadJobLogsAnswer:
         """GET /v1/jobs/{id}/logs: Output of a job's ranks."""
         return cast('ReadJobLogsAnswer', await self._call('GET', f"/v1/jobs/{quote(id)}/logs", query={'rank': rank,
-                'generation': generation, 'offset': offset, 'tail': tail}))
+                'generation': generation, 'offset': offset, 'tail': tail, 'since_s': since_s}))
 
     async def read_job_metrics(self, id: str, *, names: Optional[str] = None,
             points: Optional[int] = None) -> ReadJobMetricsAnswer:
