@@ -1,8 +1,10 @@
-/* muster profile: what was measured of classes of devices. */
+/* What was measured of classes of devices, and how far plans were off. */
 #include <stdio.h>
 
 #include "api/cli/cli.h"
 #include "api/cli/commands.h"
+#include "api/cli/print.h"
+#include "base/try.h"
 
 int profile_run(struct cli *c)
 {
@@ -16,4 +18,52 @@ int profile_run(struct cli *c)
                                 NULL};
 
     return cli_exec("muster-train", argv);
+}
+
+static void print_worst(const json_t *list)
+{
+    const json_t *p;
+    size_t i;
+
+    (void)printf("the worst\n");
+    json_array_foreach (list, i, p)
+        (void)printf("  %s attempt %lld on %s, %s: planned %.4g ms, took %.4g ms (%+.1f %%)\n", cli_str(p, "job"),
+                     cli_int(p, "attempt"), cli_str(p, "class"), cli_str(p, "kind"), cli_real(p, "predicted_step_ms"),
+                     cli_real(p, "measured_step_ms"), cli_real(p, "error_percent"));
+}
+
+int reports_predictions(struct cli *c)
+{
+    static const struct cli_table table = {
+        .head = {"CLASS", "KIND", "RATES", "ATTEMPTS", "MEAN ERROR %", "P90 %", "BIAS %"},
+        .n = 7,
+        .right = 0x78,
+        .state = -1};
+    json_auto_t *answer = NULL;
+    json_t *rows, *of;
+    size_t i;
+
+    TRY(cli_call(c, "GET", "/v1/reports/predictions", NULL, NULL, &answer));
+    if (c->json)
+        return cli_print_json(answer);
+    if (json_array_size(json_object_get(answer, "predictions")) == 0) {
+        (void)fprintf(stderr, "no attempt is over yet of which steps were planned and measured\n");
+        return 0;
+    }
+    rows = json_array();
+    json_array_foreach (json_object_get(answer, "predictions"), i, of) {
+        char count[24], mean[24], p90[24], bias[24];
+
+        (void)snprintf(count, sizeof(count), "%lld", cli_int(of, "count"));
+        (void)snprintf(mean, sizeof(mean), "%.1f", cli_real(of, "mean_error_percent"));
+        (void)snprintf(p90, sizeof(p90), "%.1f", cli_real(of, "p90_error_percent"));
+        (void)snprintf(bias, sizeof(bias), "%+.1f", cli_real(of, "bias_percent"));
+        (void)cli_row(
+            rows,
+            (const char *[]){cli_str(of, "class"), cli_str(of, "kind"), cli_str(of, "rates"), count, mean, p90, bias},
+            7);
+    }
+    cli_print_table_new(&table, rows);
+    print_worst(json_object_get(answer, "worst"));
+    return 0;
 }

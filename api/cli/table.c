@@ -216,6 +216,8 @@ static const struct command commands[] = {
      "muster quarantine drop job:j17", quarantine_act, true, {{0}}},
     {"report estimates", "", 0, 0, "show how good the scheduler's estimates of starts were, by what they rested on",
      "muster report estimates", reports_estimates, true},
+    {"report predictions", "", 0, 0, "show how far planned steps were off, by class of devices and kind of job",
+     "muster report predictions", reports_predictions, true},
     {"audit", "", 0, 0, "show what people changed and what they were refused; for admins",
      "muster audit --user ann --last 7d", audit_run, true,
      {{"user", 0, "NAME", "only of this user", TEXT},

@@ -8,6 +8,7 @@
 #include "server/control/events.h"
 #include "server/control/kinds.h"
 #include "server/control/ports.h"
+#include "server/control/predictions.h"
 #include "server/control/rendezvous.h"
 #include "scheduler/diagnose/lag.h"
 #include "server/control/stalls.h"
@@ -138,6 +139,7 @@ static int change(struct core *c, struct entry *e, const struct job_cause *cause
     enum job_state was = e->job.state;
     size_t had_places = e->job.n_places;
     int64_t had_us = e->job.device_us;
+    struct prediction attempt = predictions_look(&e->job);
     int r = job_transition(&e->job, cause, c->now.wall_us, &event, err);
 
     if (r < 0)
@@ -153,6 +155,7 @@ static int change(struct core *c, struct entry *e, const struct job_cause *cause
         state_fatal(c, "out of memory for the catalog of jobs");
     count_task(c, e, was, was_live);
     follow_run(c, e, was_live, was_generation);
+    predictions_note(c, e, &attempt);
     usage_add(c, &e->job, had_places, e->job.device_us - had_us);
     waiters_wake(c->waiters, e->job.id); /* its run may be over */
     if (e->job.live)

@@ -16,6 +16,7 @@
 #include "server/control/events.h"
 #include "server/control/givers.h"
 #include "server/control/plans.h"
+#include "server/control/predictions.h"
 #include "server/control/quarantine.h"
 #include "server/control/records.h"
 #include "server/control/runs.h"
@@ -261,6 +262,7 @@ int load_all(struct core *c, struct merr *err)
     TRY(secrets_load(c, err));
     TRY(usage_load(c, err));
     TRY(estimates_load(c, err));
+    TRY(predictions_load(c, err));
     TRY(records_read_arrays(c, err));
     TRY(load_jobs(c, err));
     arrays_loaded(c);

@@ -25,6 +25,7 @@
 #include "server/control/looks.h"
 #include "server/control/nodes.h"
 #include "server/control/polls.h"
+#include "server/control/predictions.h"
 #include "server/control/projects.h"
 #include "server/control/quarantine.h"
 #include "server/control/queries.h"
@@ -120,6 +121,7 @@ PLAIN(secrets_drop)
 PLAIN(enroll_forget)
 PLAIN(nodes_cluster)
 PLAIN(estimates_report)
+PLAIN(predictions_report)
 PLAIN(nodes_snapshot)
 PLAIN(projects_get)
 PLAIN(projects_list)
@@ -584,6 +586,7 @@ const struct http_route routes_table[] = {
     {"GET", "/v1/cluster", ROLE_VIEWER, on_nodes_cluster, 0, NULL},
     {"GET", "/v1/cluster/snapshot", ROLE_ADMIN, on_nodes_snapshot, 0, NULL},
     {"GET", "/v1/reports/estimates", ROLE_VIEWER, on_estimates_report, 0, NULL},
+    {"GET", "/v1/reports/predictions", ROLE_VIEWER, on_predictions_report, 0, NULL},
     {"GET", "/v1/projects", ROLE_VIEWER, on_projects_list, 0, NULL},
     {"GET", "/v1/projects/{name}", ROLE_VIEWER, on_projects_get, 0, NULL},
     {"PUT", "/v1/projects/{name}", ROLE_ADMIN, on_projects_put, 0, NULL},

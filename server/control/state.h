@@ -35,6 +35,7 @@ struct audit_file;
 struct auth;
 struct deltas;
 struct estimates;
+struct predictions;
 struct events;
 struct files;
 struct givers;
@@ -143,6 +144,7 @@ struct core {
     struct deltas *deltas;
     struct enroll *enroll;
     struct estimates *estimates;
+    struct predictions *predictions;
     struct secrets *secrets;
     struct usage *usage;
     struct looks *looks;

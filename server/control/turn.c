@@ -27,6 +27,7 @@
 #include "server/control/looks.h"
 #include "server/control/places.h"
 #include "server/control/polls.h"
+#include "server/control/predictions.h"
 #include "server/control/quarantine.h"
 #include "server/control/readers.h"
 #include "server/control/records.h"
@@ -230,6 +231,7 @@ static void tick(struct core *c)
         records_put_speeds(c);
         records_put_kinds(c);
         estimates_put(c);
+        predictions_put(c);
         if (c->cfg.auth)
             auth_keep_used(c->cfg.auth);
         c->turn.speeds_kept_us = now;
@@ -320,6 +322,7 @@ static void *serve(void *arg)
             records_put_speeds(c);
             records_put_kinds(c);
             estimates_put(c);
+            predictions_put(c);
             (void)commit(c);
             break;
         }
@@ -366,6 +369,7 @@ void turn_free(struct core *c)
     deltas_free(c->deltas);
     enroll_free(c->enroll);
     estimates_free(c->estimates);
+    predictions_free(c->predictions);
     secrets_free(c->secrets);
     usage_free(c->usage);
     looks_free(c->looks);
@@ -388,14 +392,15 @@ static int make_room(struct core *c)
     c->deltas = deltas_new();
     c->enroll = enroll_new();
     c->estimates = estimates_new();
+    c->predictions = predictions_new();
     c->secrets = secrets_new();
     c->usage = usage_new();
     c->looks = looks_new();
     c->learned = learned_new();
     c->scrapes = scrapes_new();
     return cluster_init(&c->cluster) == 0 && table_init(&c->jobs) == 0 && c->audit && c->events && c->givers &&
-                   c->waiters && c->quarantine && c->storing && c->deltas && c->enroll && c->estimates && c->secrets &&
-                   c->usage && c->looks && c->scrapes && c->learned
+                   c->waiters && c->quarantine && c->storing && c->deltas && c->enroll && c->estimates &&
+                   c->predictions && c->secrets && c->usage && c->looks && c->scrapes && c->learned
                ? 0
                : -ENOMEM;
 }

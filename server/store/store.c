@@ -548,6 +548,7 @@ static const char *const table_key[STORE_TABLES] = {
     [STORE_USAGE] = "muster:usage",
     [STORE_KINDS] = "muster:kinds",
     [STORE_ESTIMATES] = "muster:estimates",
+    [STORE_PREDICTIONS] = "muster:predictions",
 };
 
 void store_put(struct store *s, enum store_table table, const char *name, const char *text)

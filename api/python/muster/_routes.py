@@ -193,6 +193,11 @@ class Routes:
         """GET /v1/reports/estimates: How good the estimates of starts were, by what they rested on."""
         return cast('GetEstimatesReportAnswer', self._transport.call('GET', '/v1/reports/estimates'))
 
+    def get_predictions_report(self) -> GetPredictionsReportAnswer:
+        """GET /v1/reports/predictions: How far planned steps were off from those that attempts took, by class of
+        devices and kind of job."""
+        return cast('GetPredictionsReportAnswer', self._transport.call('GET', '/v1/reports/predictions'))
+
     def list_projects(self) -> ListProjectsAnswer:
         """GET /v1/projects: Projects with limits of their own, and what they use."""
         return cast('ListProjectsAnswer', self._transport.call('GET', '/v1/projects'))
@@ -453,6 +458,11 @@ class AsyncRoutes:
     async def get_estimates_report(self) -> GetEstimatesReportAnswer:
         """GET /v1/reports/estimates: How good the estimates of starts were, by what they rested on."""
         return cast('GetEstimatesReportAnswer', await self._call('GET', '/v1/reports/estimates'))
+
+    async def get_predictions_report(self) -> GetPredictionsReportAnswer:
+        """GET /v1/reports/predictions: How far planned steps were off from those that attempts took, by class of
+        devices and kind of job."""
+        return cast('GetPredictionsReportAnswer', await self._call('GET', '/v1/reports/predictions'))
 
     async def list_projects(self) -> ListProjectsAnswer:
         """GET /v1/projects: Projects with limits of their own, and what they use."""

@@ -817,6 +817,33 @@ class GetEstimatesReportAnswerEstimatesItem(TypedDict, total=False):
     in_time: float
 
 
+class GetPredictionsReportAnswer(TypedDict, total=False):
+    predictions: List[GetPredictionsReportAnswerPredictionsItem]
+    worst: List[GetPredictionsReportAnswerWorstItem]
+
+
+GetPredictionsReportAnswerPredictionsItem = TypedDict('GetPredictionsReportAnswerPredictionsItem', {
+    'class': 'str',
+    'kind': 'str',
+    'rates': "Literal['measured', 'assumed']",
+    'count': 'int',
+    'mean_error_percent': 'float',
+    'p90_error_percent': 'float',
+    'bias_percent': 'float',
+}, total=False)
+
+
+GetPredictionsReportAnswerWorstItem = TypedDict('GetPredictionsReportAnswerWorstItem', {
+    'job': 'str',
+    'attempt': 'int',
+    'class': 'str',
+    'kind': 'str',
+    'predicted_step_ms': 'float',
+    'measured_step_ms': 'float',
+    'error_percent': 'float',
+}, total=False)
+
+
 class ListProjectsAnswer(TypedDict, total=False):
     projects: List[Project]
     next_cursor: None
