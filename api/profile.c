@@ -304,10 +304,14 @@ static void put_number(json_t *doc, const char *key, double n)
 
 json_t *profile_write(const struct plan_profile *p, bool quick, long long measured_s, double took_s)
 {
-    json_t *doc = json_pack("{s:i, s:I, s:o, s:b}", "version", PROFILE_VERSION, "measured", (json_int_t)measured_s,
-                            "seconds", number(took_s), "quick", quick);
+    json_t *doc = json_pack("{s:i}", "version", PROFILE_VERSION);
     json_t *sums = json_array(), *messages = json_array();
 
+    if (measured_s > 0)
+        (void)json_object_set_new(doc, "measured", json_integer(measured_s));
+    if (measured_s > 0)
+        (void)json_object_set_new(doc, "quick", json_boolean(quick));
+    put_number(doc, "seconds", took_s);
     for (int i = 0; i < p->all_reduces; i++)
         add_row(sums, (double[]){p->all_reduce[i].ranks, p->all_reduce[i].bytes, p->all_reduce[i].s * 1e6}, 3);
     for (int i = 0; i < p->messages; i++)
@@ -325,4 +329,104 @@ json_t *profile_write(const struct plan_profile *p, bool quick, long long measur
     put_number(doc, "program_mib", (double)p->program_bytes / MIB);
     put_number(doc, "context_mib", (double)p->context_bytes / MIB);
     return doc;
+}
+
+/* --- of several nodes ---------------------------------------------------------------------------------------- */
+
+static bool same_rates(const struct profile_rates *a, const struct profile_rates *b)
+{
+    bool same = a->products == b->products && a->attentions == b->attentions;
+
+    for (int i = 0; same && i < a->products; i++)
+        same = memcmp(a->product[i].size, b->product[i].size, sizeof(a->product[i].size)) == 0;
+    for (int i = 0; same && i < a->attentions; i++)
+        same = a->attention[i].length == b->attention[i].length && a->attention[i].dim == b->attention[i].dim;
+    for (int op = 0; same && op < PROFILE_OPS; op++) {
+        same = a->op[op].n == b->op[op].n;
+        for (int i = 0; same && i < a->op[op].n; i++)
+            same = a->op[op].at[i].size == b->op[op].at[i].size;
+    }
+    return same;
+}
+
+static bool same_messages(const struct profile_message *a, const struct profile_message *b, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (a[i].ranks != b[i].ranks || a[i].bytes != b[i].bytes)
+            return false;
+    return true;
+}
+
+static bool same_tables(const struct plan_profile *a, const struct plan_profile *b)
+{
+    return a->threads == b->threads && a->side_by_side == b->side_by_side && same_rates(&a->f32, &b->f32) &&
+           same_rates(&a->bf16, &b->bf16) && a->all_reduces == b->all_reduces && a->messages == b->messages &&
+           same_messages(a->all_reduce, b->all_reduce, a->all_reduces) &&
+           same_messages(a->message, b->message, a->messages);
+}
+
+struct several {
+    const struct plan_profile *const *p;
+    size_t n;
+    struct plan_profile *ret;
+};
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* The number at this place of the result becomes the middle one. */
+static void middle(const struct several *s, double *at)
+{
+    size_t offset = (size_t)((char *)at - (char *)s->ret);
+    double v[MEDIAN_MAX];
+
+    for (size_t i = 0; i < s->n; i++)
+        memcpy(&v[i], (const char *)s->p[i] + offset, sizeof(v[i]));
+    qsort(v, s->n, sizeof(*v), by_value);
+    *at = s->n % 2 ? v[s->n / 2] : (v[s->n / 2 - 1] + v[s->n / 2]) / 2;
+}
+
+static void middle_rates(const struct several *s, struct profile_rates *r)
+{
+    for (int i = 0; i < r->products; i++)
+        for (int form = 0; form < PROFILE_FORMS; form++)
+            middle(s, &r->product[i].flops[form]);
+    for (int i = 0; i < r->attentions; i++)
+        for (int back = 0; back < 2; back++)
+            middle(s, &r->attention[i].s[back]);
+    for (int op = 0; op < PROFILE_OPS; op++)
+        for (int i = 0; i < r->op[op].n; i++)
+            middle(s, &r->op[op].at[i].s);
+}
+
+void profile_median(const struct plan_profile *const *p, size_t n, struct plan_profile *ret)
+{
+    const struct plan_profile *alike[MEDIAN_MAX];
+    struct several s = {.p = alike, .ret = ret};
+
+    for (size_t i = 0; i < n && s.n < MEDIAN_MAX; i++)
+        if (i == 0 || same_tables(p[0], p[i]))
+            alike[s.n++] = p[i];
+    *ret = *p[0];
+    middle_rates(&s, &ret->f32);
+    middle_rates(&s, &ret->bf16);
+    for (int i = 0; i < ret->all_reduces; i++)
+        middle(&s, &ret->all_reduce[i].s);
+    for (int i = 0; i < ret->messages; i++)
+        middle(&s, &ret->message[i].s);
+    middle(&s, &ret->call_s);
+    middle(&s, &ret->step_s);
+    middle(&s, &ret->copy_bytes_per_s);
+    for (size_t i = 0; i < s.n; i++) { /* a plan is to fit on each */
+        ret->program_bytes =
+            alike[i]->program_bytes > ret->program_bytes ? alike[i]->program_bytes : ret->program_bytes;
+        ret->context_bytes =
+            alike[i]->context_bytes > ret->context_bytes ? alike[i]->context_bytes : ret->context_bytes;
+        ret->memory_bytes = alike[i]->memory_bytes < ret->memory_bytes ? alike[i]->memory_bytes : ret->memory_bytes;
+    }
+    profile_settle(ret);
 }

@@ -17,11 +17,12 @@
  * then. */
 int profile_read(const json_t *doc, struct plan_profile *ret, struct merr *err);
 
-/* New; NULL without memory. measured_s: when it was made, seconds of the wall clock; took_s: how long that took. */
+/* New; NULL without memory. measured_s: when it was made, seconds of the wall clock; took_s: how long that took; both
+ * 0: it is of several. */
 json_t *profile_write(const struct plan_profile *p, bool quick, long long measured_s, double took_s);
 
-/* The middle one of n: of each table's entry that all have the median. n >= 1; those whose tables have other sizes
- * than those of the first are left out. */
+/* Of n profiles (at least 1) each time's and rate's median, and the most and least memory. Those whose tables have
+ * other sizes than those of the first are left out. *ret is none of them. */
 void profile_median(const struct plan_profile *const *p, size_t n, struct plan_profile *ret);
 
 #endif

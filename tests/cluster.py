@@ -175,6 +175,7 @@ class Cluster:
             "env", *(f"{key}={value}" for key, value in self.tap().items()),
             f"{self.programs}/muster-agent", "--server", self.url, "--token-file", f"{self.state}/agent-token",
             "--state", self.agent_state(name), "--node", name, "--devices", self.devices[name], "--stop-ranks-on-exit",
+            "--profile-idle", "0",
             "--pass-env", PASS_ENV, "--memory", self.memory(name), *self.agent_args])
 
     def memory(self, name="n1"):

@@ -22,6 +22,8 @@ int jobs_cancel(struct cli *c);
 int jobs_checkpoint_now(struct cli *c);
 int plan_main(struct cli *c);
 int profile_run(struct cli *c);
+int profile_list(struct cli *c);
+int profile_show(struct cli *c);
 int reports_predictions(struct cli *c);
 int plan_dry_run(struct cli *c, json_t *doc); /* ask the server how doc would run, and print it */
 int import_slurm(struct cli *c);

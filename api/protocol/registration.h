@@ -28,6 +28,7 @@ struct registration {
     json_t *gpus;        /* NULL: none are offered */
     json_t *nic;         /* NULL: not known */
     json_t *health;      /* as in a report */
+    json_t *profiles;    /* NULL: nothing was measured */
     bool shared_account; /* ranks run as the agent's own user */
     bool no_exec;        /* it joins no sessions beside them */
 };

@@ -47,6 +47,13 @@ void plan_links_measured(struct plan_site *site, const struct plan_profile *p)
     site->inside.measured = p;
 }
 
+uint64_t plan_site_program(const struct plan_site *site)
+{
+    const struct plan_profile *p = site->group[0].device.measured;
+
+    return p ? p->program_bytes : 0;
+}
+
 double plan_site_speed(const struct plan_cost *predicted, double measured_s)
 {
     double busy = predicted->compute_s + predicted->update_s, messages = predicted->tp_s + predicted->exchange_s;

@@ -19,6 +19,9 @@ void plan_links_assumed(const char *kind, struct plan_site *ret);
 struct plan_device plan_device_measured(struct plan_device d, const struct plan_profile *p, bool bf16);
 void plan_links_measured(struct plan_site *site, const struct plan_profile *p);
 
+/* Bytes of a rank of no model there; 0: not measured. */
+uint64_t plan_site_program(const struct plan_site *site);
+
 /* How many times as fast as assumed for this plan the devices were, from a step that took so long; what of it were
  * messages and waits for them is left out. From 1/100 to 100. */
 double plan_site_speed(const struct plan_cost *predicted, double measured_s);

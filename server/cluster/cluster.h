@@ -17,13 +17,16 @@
 
 #define CLUSTER_NODES_MAX 4096
 
+struct class_profiles;
+
 struct cluster {
     struct node **nodes; /* by name */
     size_t n_nodes;
     struct classes classes;
     struct projects projects;
     struct roster roster;
-    uint64_t sites; /* grows when nodes, their slots or links change; from 1 */
+    struct class_profiles *profiles[CLASSES_MAX]; /* owned (profiles.h); NULL: nobody has measured the class */
+    uint64_t sites; /* grows when nodes, their slots, links or profiles change; from 1 */
 };
 
 int cluster_init(struct cluster *cl); /* empty; 0 or -ENOMEM */

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/utf8.h"
 #include "server/cluster/links.h"
+#include "server/cluster/profiles.h"
 #include "server/cluster/slots.h"
 #include "server/control/change.h"
 #include "server/control/contact.h"
@@ -151,6 +152,15 @@ static int take_runs(struct core *c, struct node *n, const struct registration *
     return code;
 }
 
+static void take_profiles(struct core *c, const struct node *n, const json_t *doc)
+{
+    struct merr why = {""};
+
+    c->cluster.sites += profiles_take(&c->cluster, n, doc, &why);
+    if (why.text[0])
+        log_warn("a profile of node '%s' is left out: %s", n->name, why.text);
+}
+
 static void take_registration(struct core *c, struct call *call, const struct registration *r, struct slots *slots,
                               const struct link_nic *nic)
 {
@@ -187,6 +197,7 @@ static void take_registration(struct core *c, struct call *call, const struct re
     n->health.known_us = n->health.known_us > 0 ? n->health.known_us : c->now.wall_us;
     reports_take_node(c, n, call->body);
     c->cluster.sites += links_take_nic(n, nic);
+    take_profiles(c, n, r->profiles);
     change_node(c, n);
     if (take_runs(c, n, r, rebooted) < 0) {
         n->registered = false; /* it comes again */

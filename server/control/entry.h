@@ -94,7 +94,7 @@ struct entry_plan {             /* of the layout */
     struct plan_cost predicted; /* of its newest run, by this musterd; step_s 0: not */
     double predicted_speed;     /* with its class that many times as fast as assumed */
     struct profile_speed prior; /* how fast the planner thinks the job is on some devices; steps_per_s 0: it has not */
-    bool bf16;                  /* its products are */
+    bool bf16, measured;        /* its products are; that is by profiles of the classes */
 };
 
 struct entry_notes { /* the bytes of the notes that the store keeps, oldest first: a ring */

@@ -4,9 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/profile.h"
 #include "api/spec_plan.h"
 #include "scheduler/plan/site.h"
 #include "server/cluster/links.h"
+#include "server/cluster/profiles.h"
 #include "server/control/state.h"
 
 #define REFRESH_MAX 16   /* waiting jobs planned anew before one round */
@@ -18,13 +20,29 @@
 static struct plan_device device_of(const struct core *c, const struct slot *s, bool bf16)
 {
     struct plan_device d = plan_device_assumed(s->kind, s->threads, bf16, (uint64_t)s->memory_mib << 20);
+    const struct plan_profile *p = profiles_of(&c->cluster, s->class_, s->threads);
 
+    if (p)
+        return plan_device_measured(d, p, bf16);
     return plan_device_times(d, classes_speed(&c->cluster.classes, s->class_, bf16));
+}
+
+/* The links that such devices have to others of their node. */
+static void links_of_class_here(const struct core *c, const struct slot *s, struct plan_site *site)
+{
+    const struct plan_profile *p = profiles_of(&c->cluster, s->class_, s->threads);
+
+    plan_links_assumed(s->kind, site);
+    if (p)
+        plan_links_measured(site, p);
 }
 
 static void least_of(struct plan_device *d, const struct plan_device *o)
 {
-    d->flops = o->flops < d->flops ? o->flops : d->flops;
+    if (o->flops < d->flops) {
+        d->flops = o->flops;
+        d->measured = o->measured;
+    }
     if (d->memory_bytes == 0 || (o->memory_bytes > 0 && o->memory_bytes < d->memory_bytes))
         d->memory_bytes = o->memory_bytes;
 }
@@ -57,7 +75,7 @@ static bool site_of_places(struct core *c, const struct job_place *p, size_t n, 
         d = device_of(c, s, bf16);
         site_add(&site, &d);
         if (i == 0)
-            plan_links_assumed(s->kind, &site);
+            links_of_class_here(c, s, &site);
         here++;
         if (i + 1 == n || strcmp(p[i].node, p[i + 1].node) != 0) { /* the smallest part in a node */
             site.node_devices = here < site.node_devices ? here : site.node_devices;
@@ -97,7 +115,7 @@ static bool site_of_cluster(struct core *c, const struct entry *e, bool bf16, st
             d = device_of(c, s, bf16);
             if (site.group[0].n++ == 0) {
                 site.group[0].device = d;
-                plan_links_assumed(s->kind, &site);
+                links_of_class_here(c, s, &site);
             }
             least_of(&site.group[0].device, &d);
             here++;
@@ -147,6 +165,7 @@ int plans_prepare(struct core *c, struct entry *e, const struct job_spec *spec, 
     if (!site_of_cluster(c, e, job.bf16, &site, &net, &class_))
         return merr_set(err, -EAGAIN, "there is no node yet to plan for");
     e->plan.planned_for = c->cluster.sites;
+    job.program_bytes = plan_site_program(&site);
     r = plan_search(&job, &wish, &site, &plan, err);
     plan_net_free(net);
     if (r == 0) {
@@ -219,6 +238,7 @@ static int plan_for(struct core *c, const struct entry *e, const struct job_spec
         same.tp = e->plan.facts.tp;
         same.pp = e->plan.facts.pp;
     }
+    job.program_bytes = plan_site_program(&site);
     r = plan_search(&job, &same, &site, ret, err);
     if (r == -E2BIG)
         r = plan_search(&job, &wish, &site, ret, err);
@@ -257,6 +277,7 @@ int plans_choose(struct core *c, struct entry *e, struct job_place *p, size_t n,
         return merr_set(err, -ENOMEM, "no memory for a plan");
     e->plan.predicted = plan.best.cost;
     e->plan.predicted_speed = first ? classes_speed(&c->cluster.classes, first->class_, job.bf16) : 1;
+    e->plan.measured = plan.measured;
     e->plan.bf16 = job.bf16;
     return 0;
 }
@@ -279,7 +300,7 @@ void plans_learn(struct core *c, struct entry *e, uint32_t generation, double st
     for (size_t i = 1; i < j->n_places; i++)
         if (strcmp(j->places[i].class_, j->places[0].class_) != 0)
             return; /* of a mix nobody can say whose speed it is */
-    if (!(e->plan.predicted.step_s > 0) || e->pace.on_slow)
+    if (!(e->plan.predicted.step_s > 0) || e->pace.on_slow || e->plan.measured) /* which goes before what runs teach */
         return;
     times = e->plan.predicted_speed * plan_site_speed(&e->plan.predicted, step_ms / 1e3);
     classes_learn_speed(&c->cluster.classes, e->pace.home_class, e->plan.bf16, times, LEARN_CLASS);
@@ -325,10 +346,12 @@ json_t *plans_dry(struct core *c, const struct entry *e, const struct job_spec *
         return layout_json(&plain);
     job = spec_plan_job(spec);
     wish = spec_plan_wish(spec);
-    if (site_of_cluster(c, e, job.bf16, &site, &net, &class_))
+    if (site_of_cluster(c, e, job.bf16, &site, &net, &class_)) {
+        job.program_bytes = plan_site_program(&site);
         r = plan_search(&job, &wish, &site, &plan, &err);
-    else
+    } else {
         (void)merr_set(&err, r, "there is no node yet to plan for");
+    }
     plan_net_free(net);
     if (r == 0) {
         o = spec_plan_json(&job, &plan);
@@ -340,4 +363,19 @@ json_t *plans_dry(struct core *c, const struct entry *e, const struct job_spec *
     (void)json_object_set_new(o, "fits", r == -E2BIG ? json_false() : json_null());
     (void)json_object_set_new(o, "why", json_string(err.text));
     return o;
+}
+
+void plans_profiles(struct core *c, struct call *call)
+{
+    json_t *all = json_array();
+
+    for (uint8_t i = 0; i < c->cluster.classes.n; i++) {
+        const struct plan_profile *p = profiles_of(&c->cluster, i, 0);
+
+        if (p)
+            (void)json_array_append_new(all, json_pack("{s:s, s:I, s:o}", "class", c->cluster.classes.name[i], "nodes",
+                                                       (json_int_t)profiles_nodes(&c->cluster, i), "profile",
+                                                       profile_write(p, false, 0, 0)));
+    }
+    call_answer_new(call, 200, json_pack("{s:o}", "profiles", all));
 }

@@ -39,4 +39,9 @@ json_t *plans_dry(struct core *c, const struct entry *e, const struct job_spec *
 /* The job's plan with what was measured; new, null: it has none. */
 json_t *plans_view(const struct job *j);
 
+struct call;
+
+/* GET /v1/profiles */
+void plans_profiles(struct core *c, struct call *call);
+
 #endif

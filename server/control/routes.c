@@ -24,6 +24,7 @@
 #include "server/control/listing.h"
 #include "server/control/looks.h"
 #include "server/control/nodes.h"
+#include "server/control/plans.h"
 #include "server/control/polls.h"
 #include "server/control/predictions.h"
 #include "server/control/projects.h"
@@ -122,6 +123,7 @@ PLAIN(enroll_forget)
 PLAIN(nodes_cluster)
 PLAIN(estimates_report)
 PLAIN(predictions_report)
+PLAIN(plans_profiles)
 PLAIN(nodes_snapshot)
 PLAIN(projects_get)
 PLAIN(projects_list)
@@ -585,6 +587,7 @@ const struct http_route routes_table[] = {
     {"DELETE", "/v1/nodes/{id}/enroll", ROLE_ADMIN, on_enroll_forget, 0, NULL},
     {"GET", "/v1/cluster", ROLE_VIEWER, on_nodes_cluster, 0, NULL},
     {"GET", "/v1/cluster/snapshot", ROLE_ADMIN, on_nodes_snapshot, 0, NULL},
+    {"GET", "/v1/profiles", ROLE_VIEWER, on_plans_profiles, 0, NULL},
     {"GET", "/v1/reports/estimates", ROLE_VIEWER, on_estimates_report, 0, NULL},
     {"GET", "/v1/reports/predictions", ROLE_VIEWER, on_predictions_report, 0, NULL},
     {"GET", "/v1/projects", ROLE_VIEWER, on_projects_list, 0, NULL},

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "scheduler/cluster/learned.h"
+#include "server/cluster/profiles.h"
 #include "server/control/auth_load.h"
 #include "server/control/arrays.h"
 #include "server/control/after.h"
@@ -358,6 +359,7 @@ void turn_free(struct core *c)
     places_free(c->places);
     table_clear(&c->jobs);
     array_set_clear(&c->arrays);
+    profiles_clear(&c->cluster);
     cluster_clear(&c->cluster);
     queue_destroy(&c->turn.queue);
     audit_free(c->audit);

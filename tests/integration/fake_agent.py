@@ -23,10 +23,10 @@ class FakeAgent:
                                       headers={"Authorization": f"Bearer {self.token}"}, **more)
         return answer.status_code, answer.json() if answer.content else None
 
-    def register(self, runs=()):
+    def register(self, runs=(), **more):
         status, answer = self.call("POST", "/register", {
             "node": self.node, "boot_id": self.boot, "incarnation": self.incarnation, "address": "127.0.0.1",
-            "version": "0.1.0", "runs": list(runs),
+            "version": "0.1.0", "runs": list(runs), **more,
             "slots": [{"slot": i, "kind": "cpu", "class": c, "threads": 1, "memory_mib": 100}
                       for i, c in enumerate(self.slots)]})
         assert status == 200, answer

@@ -172,6 +172,10 @@ class Place:
         if re.search("muster (attach|port-forward|notebook|tensorboard)", line):  # until they are told to end
             line = (line.replace("8888:", "0:") + " > said 2>&1 & "
                     "until grep -E 'is port|leaves it running|^http:' said; do sleep 0.05; done; kill $!")
+        if "profile show" in line:
+            FakeAgent(cluster, "n3", ("cpu",)).register(profiles={"cpu": {"products": [[64, 64, 64, 1]]}})
+            self.drain("n3")
+            run("muster node remove n3", self.folder, self.env)
         if "secret delete" in line:
             run("muster secret set hf < hf.token", self.folder, self.env)
         if "checkpoint import" in line:

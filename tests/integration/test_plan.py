@@ -114,6 +114,22 @@ def test_a_measured_profile_goes_before_assumed_rates(tmp_path, corpus):
     assert "'products' of the profile" in out.stderr
 
 
+def test_an_idle_agent_measures_its_devices_and_the_server_plans_by_that(tmp_path, corpus):
+    engine = tmp_path / "quick"
+    engine.write_text(f"#!/bin/sh\nexec {BIN}/muster-train \"$@\" --quick\n")
+    engine.chmod(0o755)
+    with Cluster(str(tmp_path), slots=2, agent_args=["--profile-idle", "1", "--train", str(engine)]) as cluster:
+        listed = wait_for("a profile", lambda: json.loads(cluster.muster("profile", "list", "-o", "json").stdout)
+                          ["profiles"])
+        assert [(p["class"], p["nodes"]) for p in listed] == [("cpu", 1)]
+        assert json.loads(cluster.muster("profile", "show", "cpu").stdout) == listed[0]["profile"]
+        assert listed[0]["profile"]["side_by_side"] == 2
+        spec = specs.train(corpus, devices=2)
+        plan = cluster.api("POST", "/v1/jobs?dry_run=1", spec)["plan"]
+        assert plan["rates"] == "measured"
+        assert os.path.exists(os.path.join(cluster.agent_state(), "profiles.json"))
+
+
 def linked(**more):
     return {"classes": {"a100": {"nodes": 4, "devices_per_node": 1, "gflops": 15000, "memory_mib": 81920, **more}}}
 

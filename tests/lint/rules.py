@@ -58,7 +58,7 @@ LAYERS = {"worker/engine/comm": [
     ["block", "gpt2", "llama"],
 ], "server/cluster": [
     ["classes", "health", "job", "notes", "project"], ["array", "catalog", "node", "pace", "roster"], ["cluster"],
-    ["fleet", "links", "shares"], ["stragglers"], ["slots"], ["gpus", "spares"],
+    ["fleet", "links", "profiles", "shares"], ["stragglers"], ["slots"], ["gpus", "spares"],
 ], "server/control": [
     ["agent_rights", "audit_entry", "audit_file", "entry", "files", "moment", "node_ca", "queries",
      "readers", "sealing", "stalls", "standby", "waiters"],

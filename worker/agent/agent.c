@@ -428,6 +428,7 @@ static void send_register(struct agent *a)
     json_t *doc = NULL;
 
     r.health = a->checkup ? checkup_health(a->checkup) : NULL;
+    r.profiles = profiles_json(a->profiles);
     (void)snprintf(r.node, sizeof(r.node), "%s", a->node);
     (void)snprintf(r.incarnation, sizeof(r.incarnation), "%s", a->incarnation);
     (void)snprintf(r.succeeds, sizeof(r.succeeds), "%s", a->succeeds);
@@ -555,6 +556,14 @@ static bool told_to_end(struct agent *a)
     return read(a->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info);
 }
 
+static bool any_alive(const struct agent *a)
+{
+    for (size_t i = 0; i < ranks_count(a->ranks); i++)
+        if (!ranks_run_ended(ranks_at(a->ranks, i)))
+            return true;
+    return false;
+}
+
 /* Look after what has happened to ranks. */
 static void look(struct agent *a, int64_t now_us)
 {
@@ -566,13 +575,16 @@ static void look(struct agent *a, int64_t now_us)
 
 int64_t agent_tick(struct agent *a, int64_t now_us)
 {
-    int64_t next_us;
+    int64_t next_us, measured_us;
 
     look(a, now_us);
+    if (profiles_tick(a->profiles, any_alive(a), now_us, &measured_us))
+        a->registered = false; /* which tells them */
     if (witness_tick(a->witness, now_us, &next_us))
         reconcile(a);
     next_us = sooner(next_us, sooner(mirror_tick(a->mirror, now_us), make_calls(a, now_us)));
     next_us = sooner(next_us, node_cert_tick(a->cert, now_us));
+    next_us = sooner(next_us, measured_us);
     sessions_tick(a->sessions, a->ranks, now_us);
     return sooner(next_us, ranks_deadline(a->ranks));
 }
@@ -594,14 +606,6 @@ static void wait_once(struct agent *a, int64_t deadline_us)
 {
     wait_until(a, sooner(deadline_us, ranks_deadline(a->ranks)));
     look(a, machine_mono_us(a->machine));
-}
-
-static bool any_alive(const struct agent *a)
-{
-    for (size_t i = 0; i < ranks_count(a->ranks); i++)
-        if (!ranks_run_ended(ranks_at(a->ranks, i)))
-            return true;
-    return false;
 }
 
 void agent_stop_ranks(struct agent *a)

@@ -35,7 +35,7 @@ struct settings {
     const char *server, *token_file, *join, *join_file, *ca_file, *state, *node, *devices, *address, *train, *memory,
         *nic, *pass_env;
     const char *health_check, *kernel_log;
-    int threads, level, health_every;
+    int threads, level, health_every, profile_idle;
     uint64_t memory_limit;
     bool train_on_gpus, stop_ranks, no_exec;
 };
@@ -89,6 +89,9 @@ static const struct option_row rows[] = {
      OPTION_TEXT, AT(health_check)},
     {"health-every", 0, "S", "seconds between two checks of the node", OPTION_INT, 1, 86400, .def = "60",
      AT(health_every)},
+    {"profile-idle", 0, "S",
+     "measure the devices, once and in some ten seconds, when nothing has run here for so long; 0: never", OPTION_INT,
+     0, 86400, "60", AT(profile_idle)},
     {"kernel-log", 0, "FILE", "where the kernel tells of errors of GPUs", OPTION_TEXT, .def = "/dev/kmsg",
      AT(kernel_log)},
     {"stop-ranks-on-exit", 0, NULL,
@@ -240,6 +243,9 @@ static int set_up(struct agent *a, const struct settings *o, const char *state, 
         &a->ranks, err));
     TRY(mirror_new(a->calls, a->ranks, a->node, a->incarnation, &a->mirror, err));
     TRY(look_after(a, o, state, self, cfg.memory ? o->memory : NULL, err));
+    TRY(profiles_new(
+        &(struct profiles_cfg){.state = o->state, .train = o->train, .devices = &a->devices, .idle_s = o->profile_idle},
+        &a->profiles, err));
     a->ship = ship_new(a->machine);
     if (!o->no_exec)
         a->sessions = sessions_new(&(struct sessions_cfg){.self = self,
@@ -261,6 +267,7 @@ static void tear_down(struct agent *a)
 {
     calls_free(a->calls); /* first: its calls point into the others */
     checkup_free(a->checkup);
+    profiles_free(a->profiles);
     node_cert_free(a->cert);
     mirror_free(a->mirror);
     ship_free(a->ship);

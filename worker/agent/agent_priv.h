@@ -14,6 +14,7 @@
 #include "worker/agent/nic.h"
 #include "worker/agent/node_cert.h"
 #include "worker/agent/proc.h"
+#include "worker/agent/profiles.h"
 #include "worker/agent/ranks.h"
 #include "worker/agent/sessions.h"
 #include "worker/agent/ship.h"
@@ -52,6 +53,7 @@ struct agent {
     struct node_cert *cert; /* NULL: it shows none */
     struct mirror *mirror;
     struct checkup *checkup; /* NULL: nothing looks after the node */
+    struct profiles *profiles; /* NULL: nothing is measured */
     struct witness *witness;
     struct sessions *sessions; /* NULL: nobody has any here */
     int signal_fd;

@@ -193,6 +193,10 @@ class Routes:
         """GET /v1/reports/estimates: How good the estimates of starts were, by what they rested on."""
         return cast('GetEstimatesReportAnswer', self._transport.call('GET', '/v1/reports/estimates'))
 
+    def list_profiles(self) -> ListProfilesAnswer:
+        """GET /v1/profiles: What nodes have measured of the classes of their devices."""
+        return cast('ListProfilesAnswer', self._transport.call('GET', '/v1/profiles'))
+
     def get_predictions_report(self) -> GetPredictionsReportAnswer:
         """GET /v1/reports/predictions: How far planned steps were off from those that attempts took, by class of
         devices and kind of job."""
@@ -458,6 +462,10 @@ class AsyncRoutes:
     async def get_estimates_report(self) -> GetEstimatesReportAnswer:
         """GET /v1/reports/estimates: How good the estimates of starts were, by what they rested on."""
         return cast('GetEstimatesReportAnswer', await self._call('GET', '/v1/reports/estimates'))
+
+    async def list_profiles(self) -> ListProfilesAnswer:
+        """GET /v1/profiles: What nodes have measured of the classes of their devices."""
+        return cast('ListProfilesAnswer', await self._call('GET', '/v1/profiles'))
 
     async def get_predictions_report(self) -> GetPredictionsReportAnswer:
         """GET /v1/reports/predictions: How far planned steps were off from those that attempts took, by class of

@@ -817,6 +817,17 @@ class GetEstimatesReportAnswerEstimatesItem(TypedDict, total=False):
     in_time: float
 
 
+class ListProfilesAnswer(TypedDict, total=False):
+    profiles: List[ListProfilesAnswerProfilesItem]
+
+
+ListProfilesAnswerProfilesItem = TypedDict('ListProfilesAnswerProfilesItem', {
+    'class': 'str',
+    'nodes': 'int',
+    'profile': 'Dict[str, Any]',
+}, total=False)
+
+
 class GetPredictionsReportAnswer(TypedDict, total=False):
     predictions: List[GetPredictionsReportAnswerPredictionsItem]
     worst: List[GetPredictionsReportAnswerWorstItem]

@@ -109,11 +109,41 @@ static void more_rows_than_a_table_holds_are_refused(void **state)
     free(p);
 }
 
+static void of_several_the_median_counts_where_tables_are_alike(void **state)
+{
+    static const char *const text[] = {
+        "{'products': [[64, 64, 64, 1]], 'ops': {'add': [[100, 9]]}, 'memory_gib': 4, 'program_mib': 10}",
+        "{'products': [[64, 64, 64, 5]], 'ops': {'add': [[100, 3]]}, 'memory_gib': 2, 'program_mib': 30}",
+        "{'products': [[64, 64, 64, 2]], 'ops': {'add': [[100, 4]]}, 'memory_gib': 3, 'program_mib': 20}",
+        "{'products': [[64, 64, 32, 100]], 'ops': {'add': [[100, 100]]}, 'memory_gib': 1, 'program_mib': 90}"};
+    struct plan_profile *p = calloc(5, sizeof(*p));
+    const struct plan_profile *all[4];
+    struct merr err;
+
+    (void)state;
+    assert_non_null(p);
+    for (int i = 0; i < 4; i++) {
+        json_t *doc = parse(text[i]);
+
+        all[i] = &p[i];
+        assert_int_equal(profile_read(doc, &p[i], &err), 0);
+        json_decref(doc);
+    }
+    profile_median(all, 4, &p[4]);
+    assert_true(p[4].f32.product[0].flops[PROFILE_FORWARD] == 2e12);
+    assert_true(p[4].f32.op[PROFILE_ADD].at[0].s == 4e-6);
+    assert_true(p[4].memory_bytes == (uint64_t)2 << 30 && p[4].program_bytes == (uint64_t)30 << 20);
+    profile_median(all, 2, &p[4]);
+    assert_true(p[4].f32.product[0].flops[PROFILE_FORWARD] == 3e12);
+    free(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_profile_is_read_and_written_unchanged),
         cmocka_unit_test(what_is_no_measurement_is_refused_by_the_name_of_its_field),
+        cmocka_unit_test(of_several_the_median_counts_where_tables_are_alike),
         cmocka_unit_test(more_rows_than_a_table_holds_are_refused),
     };
 
