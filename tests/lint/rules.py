@@ -131,6 +131,7 @@ PRIVATE_WORDS = {
 }
 COLUMNS = 120
 LINES = 900
+WRITTEN = ("api/python/muster/types.py",)  # by programs: as long as what they are of
 
 
 def strip_comments_and_strings(text):
@@ -316,7 +317,7 @@ def main():
             check_words(path, text, complain)
             continue
         lines = text.split("\n")
-        if len(lines) > LINES:
+        if len(lines) > LINES and path not in WRITTEN:
             complain(path, len(lines), f"longer than {LINES} lines: split it")
         for number, line in enumerate(lines, 1):
             if len(line) > COLUMNS:
