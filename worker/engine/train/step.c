@@ -368,6 +368,21 @@ static int report(struct step *step, const struct step_result *r, struct merr *e
     return rank->mesh->rank == 0 ? report_metrics(rank->report, &s, err) : 0;
 }
 
+/* In the log, which people read. */
+static void tell_progress(struct step *step, const struct step_result *r)
+{
+    const struct progress_step s = {.steps = step->shard->step,
+                                    .tokens = step->shard->tokens,
+                                    .of = (uint64_t)step->rank->spec->train.steps,
+                                    .loss = r->loss,
+                                    .norm = r->norm,
+                                    .began_us = r->began_us};
+    char line[PROGRESS_LINE_MAX];
+
+    if (step->rank->mesh->rank == 0 && progress_take(&step->progress, &s, clock_mono_us(), line))
+        log_info("%s", line);
+}
+
 /* A loss or gradient norm far above what it was of late ends nothing, and is told once. */
 static int tell_jumps(struct step *step, const struct step_result *r, struct merr *err)
 {
@@ -533,6 +548,7 @@ static int all_steps(struct step *step, struct merr *err)
         TRY(take_step(step, &r, err));
         tell_refusal(step);
         TRY(report(step, &r, err));
+        tell_progress(step, &r);
         TRY(tell_jumps(step, &r, err));
         TRY(save_open(step->save, err));
         drained = boundary(step, &r, err);

@@ -8,6 +8,7 @@
 #include "worker/engine/train/eval.h"
 #include "worker/engine/train/handover.h"
 #include "worker/engine/train/hold.h"
+#include "worker/engine/train/progress.h"
 #include "worker/engine/train/save.h"
 #include "worker/engine/train/shard.h"
 #include "worker/engine/train/source.h"
@@ -34,6 +35,7 @@ struct step {
     int skipped;                                  /* steps in a row, for want of finite gradients */
     bool refusal_told;                            /* that calls cannot be recorded */
     struct jump jump[2];                          /* of rank 0: of the loss, of the gradient norm */
+    struct progress progress;                     /* of rank 0, for people */
     int fault_rank;                               /* a fault found together: the rank that is at fault, -1 */
     enum exit_cause fault_cause;                  /* of that rank's end */
 };
