@@ -172,6 +172,46 @@ static void read_link(const json_t *o, struct plan_link *l)
     l->bytes_per_s = positive(o, "bytes_per_s", l->bytes_per_s);
 }
 
+/* Every field of an object must be among these, which NULL ends. */
+static int only(const char *file, const json_t *o, const char *const *known)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach ((json_t *)o, key, value) {
+        size_t i = 0;
+
+        while (known[i] && strcmp(known[i], key) != 0)
+            i++;
+        if (!known[i])
+            return cli_fail(CLI_USAGE, "'%s': unknown field '%.60s'", file, key);
+    }
+    return 0;
+}
+
+/* What a cluster file may have; the simulator reads more of it. */
+static int check_fields(const char *file, const json_t *doc)
+{
+    static const char *const all[] = {"classes",      "restart_s", "bandwidth", "tenants",
+                                      "checkpoint_s", "grace_s",   "failures",  "nodes_per_leaf",
+                                      "starve_s",     "las_s",     NULL};
+    static const char *const of_class[] = {"nodes",      "devices_per_node", "kind",        "threads",
+                                           "memory_mib", "gflops",           "bf16_gflops", "memory_bytes_per_s",
+                                           "nic",        "nic_bytes_per_s",  "profile",     NULL};
+    static const char *const of_links[] = {"inside", "between", "nodes", NULL};
+    static const char *const of_link[] = {"latency_s", "bytes_per_s", NULL};
+    const json_t *links = json_object_get(doc, "bandwidth");
+    const char *name;
+    json_t *o;
+
+    TRY(only(file, doc, all));
+    json_object_foreach (json_object_get(doc, "classes"), name, o)
+        TRY(only(file, o, of_class));
+    TRY(only(file, links, of_links));
+    TRY(only(file, json_object_get(links, "inside"), of_link));
+    return only(file, json_object_get(links, "between"), of_link);
+}
+
 /* The class that was asked for, else the one with most devices. */
 static const json_t *class_of(const json_t *classes, const char *wanted, const char **ret_name)
 {
@@ -358,6 +398,7 @@ static int plan_spec(struct cli *c, const struct job_spec *spec)
     if (spec->kind != JOB_TRAIN)
         return cli_fail(CLI_REFUSED, "a command has no layout to plan; its devices are all there is to choose");
     TRY(read_cluster(cli_option(c, "cluster"), &cluster));
+    TRY(check_fields(cli_option(c, "cluster"), cluster));
     TRY(plan_here(c, spec, cluster, &plan));
     return print_answer(c, json_pack("{s:b, s:o, s:o}", "dry_run", 1, "plan", plan, "spec", spec_to_json(spec)));
 }

@@ -114,6 +114,19 @@ def test_a_measured_profile_goes_before_assumed_rates(tmp_path, corpus):
     assert "'products' of the profile" in out.stderr
 
 
+@pytest.mark.parametrize("change,named", [
+    ({"class": {"gflop": 100}}, "gflop"), ({"bandwith": {}}, "bandwith"),
+    ({"bandwidth": {"inside": {"bytes_per_second": 1e9}}}, "bytes_per_second"),
+    ({"bandwidth": {"beyond": {}}}, "beyond"),
+])
+def test_a_cluster_file_with_a_field_that_nobody_knows_is_refused(tmp_path, corpus, change, named):
+    more = dict(change)
+    doc = linked(**more.pop("class", {})) | more
+    path = write(tmp_path, "spec.json", specs.train(corpus, devices=2))
+    out = muster("plan", path, "--cluster", write(tmp_path, "c.json", doc), ok=2)
+    assert f"unknown field '{named}'" in out.stderr
+
+
 def test_an_idle_agent_measures_its_devices_and_the_server_plans_by_that(tmp_path, corpus):
     engine = tmp_path / "quick"
     engine.write_text(f"#!/bin/sh\nexec {BIN}/muster-train \"$@\" --quick\n")

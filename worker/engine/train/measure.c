@@ -507,11 +507,30 @@ static int warm_up(struct bench *b, struct merr *err)
     return b->k->stream_sync(b->stream, err);
 }
 
+/* Of the program, and of a device: what is taken of it beside the arrays, which is this rank's where it has it to
+ * itself. */
+static int measure_memory(struct bench *b, uint64_t arrays, struct merr *err)
+{
+    struct plan_profile *p = b->p;
+    uint64_t free, taken = resident();
+    struct capacity here;
+
+    if (!b->k->device) {
+        capacity_here(&here);
+        p->memory_bytes = here.total / (uint64_t)b->cfg->devices;
+        p->program_bytes = taken > arrays ? taken - arrays : taken;
+        return 0;
+    }
+    p->program_bytes = taken;
+    TRY(b->k->device->room(comm_group_index(b->all), &free, &p->memory_bytes, err));
+    p->context_bytes = p->memory_bytes - free > arrays ? p->memory_bytes - free - arrays : 0;
+    return 0;
+}
+
 static int open_devices(struct bench *b, struct merr *err)
 {
     const char *kernels = getenv("MUSTER_KERNELS");
     struct kern_cfg cfg = {.threads = b->cfg->threads, .apart = b->cfg->devices == 1};
-    struct capacity here;
 
     TRY(kern_find(kernels ? kernels : "auto", &b->k, err));
     b->sizes = b->k->device ? &gpu_sizes : b->cfg->quick ? &cpu_quick : &cpu_sizes;
@@ -530,13 +549,10 @@ static int open_devices(struct bench *b, struct merr *err)
     }
     TRY(make_arrays(b, SMALL + COLD, err));
     TRY(warm_up(b, err));
-    b->p->program_bytes = resident() - ARRAYS * (SMALL + COLD) * sizeof(float);
+    TRY(measure_memory(b, ARRAYS * (SMALL + COLD) * sizeof(float), err));
     for (int i = 0; i < ARRAYS; i++)
         b->k->mem_free(b->stream, b->a[i]);
     TRY(make_arrays(b, b->floats, err));
-    capacity_here(&here);
-    if (!b->k->device)
-        b->p->memory_bytes = here.total / (uint64_t)b->cfg->devices;
     return 0;
 }
 
