@@ -109,12 +109,13 @@ test: deps-test  ## every test; ends with "N passed, N failed"
 	@-$(MAKE) --no-print-directory $(BUILD_JOBS) suite-python
 	@$(PYTHON) tests/run.py sum $(foreach s,unit asan tsan fuzz python,$(RESULTS)/$(s).json)
 
-test-programs: tests/openapi/node_modules/.package-lock.json  ## helper programs that the Python tests start
+NODE_TESTS := $(foreach d,openapi e2e,tests/$(d)/node_modules/.package-lock.json)
+test-programs: $(NODE_TESTS)  ## helper programs that the Python tests start
 
-# Public tools for the API's description; npm itself makes the file when it is done.
-tests/openapi/node_modules/.package-lock.json: tests/openapi/package-lock.json
-	@command -v npm >/dev/null || { echo 'cannot fetch the linter of the API description: no npm here; make deps' >&2; exit 1; }
-	@cd tests/openapi && npm ci --loglevel=error --no-audit --no-fund --ignore-scripts
+# Public tools for the API's description and the dashboard's pages; npm itself makes the file when it is done.
+$(NODE_TESTS): tests/%/node_modules/.package-lock.json: tests/%/package-lock.json
+	@command -v npm >/dev/null || { echo 'cannot fetch the tools of tests/$*: no npm here; make deps' >&2; exit 1; }
+	@cd tests/$* && npm ci --loglevel=error --no-audit --no-fund --ignore-scripts
 	@touch $@
 
 suite-unit: $(UNIT)

@@ -1,5 +1,6 @@
 /* app - the pages by the address after #, the token, the light or dark look */
 import * as api from './api.js';
+import { comparePage } from './compare.js';
 import { jobPage } from './job.js';
 import { nodesPage } from './nodes.js';
 import { overview } from './overview.js';
@@ -63,17 +64,19 @@ function route() {
         title = overview(main, signal);
     else if (name === 'nodes')
         title = nodesPage(main, signal);
+    else if (name === 'compare')
+        title = comparePage(main, signal);
     else if (name === 'jobs' && id)
         title = jobPage(main, signal, id);
     else {
-        main.replaceChildren(empty('There is no such page', h('a', { href: '#/' }, 'To the jobs')));
+        main.replaceChildren(h('h1.sr', {}, 'Not found'), empty('There is no such page', h('a', { href: '#/' }, 'To the jobs')));
         title = 'Not found';
     }
     document.title = `${title} · Muster`;
     for (const a of document.querySelectorAll('nav a')) {
-        const here = a.dataset.page === (name === 'nodes' ? 'nodes' : 'overview');
+        const here = a.dataset.page === (['nodes', 'compare'].includes(name) ? name : 'overview');
         a.toggleAttribute('data-here', here);
-        if (here && (!name || name === 'nodes'))
+        if (here && name !== 'jobs')
             a.setAttribute('aria-current', 'page');
         else
             a.removeAttribute('aria-current');

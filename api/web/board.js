@@ -101,6 +101,7 @@ export function board(sources, { signal, train, name }) {
 
     /* --- the zoom --- */
 
+    const ready = () => sources.filter(({ s }) => s.whole);
     const xs = (s, a = s.shown) => (WAYS[view.by].of(a, s) ?? []);
 
     /* Of a range of x the steps of a job around it. */
@@ -129,7 +130,7 @@ export function board(sources, { signal, train, name }) {
     /* --- the charts --- */
 
     function linesOf(def) {
-        return sources.flatMap(({ s, label, color, dash }) => def.lines.map((l) => {
+        return ready().flatMap(({ s, label, color, dash }) => def.lines.map((l) => {
             const a = s.shown, made = { ...l, ...(many ? { label, color, dash } : {}) };
             if (l.key === 'eval') {
                 const whole = s.whole, x = xs(s, whole);
@@ -153,7 +154,7 @@ export function board(sources, { signal, train, name }) {
     }
 
     function marksOf() {
-        return sources.flatMap(({ s, label }) => [...s.checkpoints.map((c) => ({ ...c, kind: 'checkpoint', words: `Checkpoint of step ${ui.count(c.step)}` })),
+        return ready().flatMap(({ s, label }) => [...s.checkpoints.map((c) => ({ ...c, kind: 'checkpoint', words: `Checkpoint of step ${ui.count(c.step)}` })),
             ...attempts(s)].filter((m) => !many || m.kind !== 'checkpoint').map((m) => {
             const x = xs(s, s.whole);
             return { ...m, x: view.by === 'step' ? m.step : x[nearest(s.whole.step, m.step)],
@@ -186,23 +187,23 @@ export function board(sources, { signal, train, name }) {
 
     function drawNow() {
         timer = null;
-        const ready = sources.filter(({ s }) => s.whole);
-        if (signal.aborted || !ready.length)
+        const there = ready();
+        if (signal.aborted || !there.length)
             return;
-        const { list, left } = definitions(ready.map(({ s }) => s.shown), train, many);
-        const some = ready.some(({ s }) => s.whole.step.length);
+        const { list, left } = definitions(there.map(({ s }) => s.shown), train, many);
+        const some = there.some(({ s }) => s.whole.step.length);
         const way = WAYS[view.by];
         shared.x = { label: way.label.toLowerCase(), format: way.format, words: (x) => `${way.label.toLowerCase()} ${
             view.by === 'step' ? x.toLocaleString('en') : way.format(x)}` };
         for (const b of ways.children)
-            b.hidden = b.dataset.way !== 'step' && !ready.some(({ s }) => WAYS[b.dataset.way].of(s.whole, s)?.some((v) => v !== null));
+            b.hidden = b.dataset.way !== 'step' && !there.some(({ s }) => WAYS[b.dataset.way].of(s.whole, s)?.some((v) => v !== null));
         reset.disabled = !view.zoom;
         bar.hidden = !some;
         text(weight, view.smooth.toFixed(2));
         text(note, !some ? 'No steps yet.' : left ? `${ui.count(left)} more metrics are not shown; \`muster metrics\` prints all.` : '');
         if (many)
             list.forEach((d) => { d.group = d.group === 'More metrics' ? '' : d.group; });
-        const ends = ready.flatMap(({ s }) => [xs(s, s.whole).find((v) => v !== null), xs(s, s.whole).findLast((v) => v !== null)]);
+        const ends = there.flatMap(({ s }) => [xs(s, s.whole).find((v) => v !== null), xs(s, s.whole).findLast((v) => v !== null)]);
         const [lo, hi] = [Math.min(...ends), Math.max(...ends)];
         shared.full = hi > lo ? [lo, hi] : [lo - 1, lo + 1];
         const marks = marksOf();

@@ -348,7 +348,7 @@ export function jobPage(main, signal, id) {
         build(main, signal, job);
     }, (e) => {
         if (e.name !== 'AbortError')
-            main.replaceChildren(e.status === 404 ? ui.empty(`There is no job ${id}`, h('a', { href: '#/' }, 'To the jobs'))
+            main.replaceChildren(h('h1.sr', {}, `Job ${id}`), e.status === 404 ? ui.empty(`There is no job ${id}`, h('a', { href: '#/' }, 'To the jobs'))
                 : ui.problemBox(e, () => jobPage(main, signal, id)));
     });
     return id;

@@ -48,7 +48,9 @@ function totals() {
     };
 }
 
-function row(job) {
+const chosen = new Set(); /* ids of jobs to compare */
+
+function row(job, choose) {
     const r = { id: job.id, pill: ui.pill(job.state), progress: ui.bar(`progress of ${job.name}`) };
     r.link = h('a.job-name', { href: `#/jobs/${job.id}` }, job.name);
     r.reason = h('span.note');
@@ -56,7 +58,8 @@ function row(job) {
     r.cells = { loss: h('td.num.c-loss'), rate: h('td.num.c-rate'), devices: h('td.c-devices'), age: h('td.num.c-age') };
     r.layout = h('span.note');
     r.el = h('tr', {},
-        h('th.c-job', { scope: 'row' }, r.link, h('span.note.id', {}, `${job.id} · ${job.user}`)),
+        h('th.c-job', { scope: 'row' }, h('input', { type: 'checkbox', 'aria-label': `Choose ${job.name}, ${job.id}`, checked: chosen.has(job.id),
+            onchange: (e) => choose(job.id, e.target.checked) }), r.link, h('span.note.id', {}, `${job.id} · ${job.user}`)),
         h('td.c-state', {}, r.pill, r.reason),
         h('td.c-progress', {}, r.progress, r.steps),
         r.cells.loss, r.cells.rate, r.cells.devices, r.cells.age);
@@ -92,7 +95,7 @@ function fill(r, job) {
     r.cells.age.title = ui.fullTime(job.finished_at ?? job.started_at ?? job.submitted_at);
 }
 
-function table() {
+function table(choose) {
     const rows = new Map();
     const body = h('tbody');
     const el = h('table.jobs', {}, h('caption.sr', {}, 'Jobs, newest first'),
@@ -112,7 +115,7 @@ function table() {
             shown.forEach((job, i) => {
                 let r = rows.get(job.id);
                 if (!r)
-                    rows.set(job.id, r = row(job));
+                    rows.set(job.id, r = row(job, choose));
                 fill(r, job);
                 if (body.children[i] !== r.el)
                     body.insertBefore(r.el, body.children[i] ?? null);
@@ -148,7 +151,13 @@ function nodeCards(box) {
 }
 
 export function overview(main, signal) {
-    const sums = totals(), list = table(), nodeBox = h('.node-list');
+    const bar = h('.chosen', { hidden: true, 'aria-live': 'polite' });
+    function choose(id, on) {
+        chosen[on ? 'add' : 'delete'](id);
+        bar.hidden = !chosen.size;
+        bar.replaceChildren(h('span', {}, `${chosen.size} chosen: `), h('a', { href: `#/compare?jobs=${[...chosen].join(',')}` }, 'Compare'));
+    }
+    const sums = totals(), list = table(choose), nodeBox = h('.node-list');
     const chips = FILTERS.map(([name, label]) => h('button.chip', { type: 'button', 'data-filter': name,
         'aria-pressed': String(name === filter), onclick: () => { filter = name; rows = ROWS; update(); } }, label, h('span.n')));
     const search = h('input', { type: 'search', placeholder: 'Name, id, project, user', 'aria-label': 'Find jobs', value: words,
@@ -202,9 +211,10 @@ export function overview(main, signal) {
         sig = store.loaded ? now : null;
     }
 
+    chosen.clear();
     main.replaceChildren(h('h1.sr', {}, 'Overview'), sums.el, h('.columns', {},
         h('section.panel', { 'aria-label': 'Jobs' }, h('.panel-head', {}, h('h2', {}, 'Jobs'),
-            h('.chips', { role: 'group', 'aria-label': 'Which jobs' }, chips), search), list.el, rest, under),
+            h('.chips', { role: 'group', 'aria-label': 'Which jobs' }, chips), search), bar, list.el, rest, under),
         h('section.panel.side', { 'aria-label': 'Nodes' }, h('.panel-head', {}, h('h2', {}, 'Nodes')), nodeBox)));
     store.watch(() => { update(); updateNodes(); }, signal);
     const tick = setInterval(update, 5000);

@@ -60,7 +60,7 @@ export function tasksPanel(id, signal) {
     }
     signal.addEventListener('abort', () => clearTimeout(timer), { once: true });
     return {
-        el: h('section.panel.tasks', { 'aria-label': 'Tasks' }, h('.panel-head', {}, h('h2', {}, 'Tasks'),
+        el: h('section.panel.tasks', { 'aria-label': 'Tasks' }, h('.panel-head', {}, h('h2', {}, 'Tasks'), h('a.note', { href: `#/compare?array=${id}` }, 'Compare'),
             h('.chips', { role: 'group', 'aria-label': 'Which tasks' }, chips)),
         h('.wide', { tabindex: '0', role: 'region', 'aria-label': 'Table of tasks' },
             h('table.small', {}, h('caption.sr', {}, 'Tasks by index'), h('thead', {}, h('tr', {},

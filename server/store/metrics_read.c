@@ -160,18 +160,6 @@ struct choice {
     size_t n, cap;
 };
 
-bool metrics_named(const char *names, const char *key)
-{
-    size_t n = strlen(key);
-
-    if (!names || !*names || strcmp(key, "step") == 0)
-        return true;
-    for (const char *p = names; p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL)
-        if (strncmp(p, key, n) == 0 && (p[n] == ',' || p[n] == '\0'))
-            return true;
-    return false;
-}
-
 static int choose(struct choice *c, size_t file, int64_t at)
 {
     if (at < 0)
@@ -374,19 +362,6 @@ static json_t *answer_new(const struct choice *c, struct window *w, const char *
         json_decref(row);
     }
     return columns;
-}
-
-void metrics_below(const struct of_job *o, int64_t ret[SPOOL_GENERATIONS])
-{
-    int64_t below = INT64_MAX;
-
-    for (size_t f = o->n; f-- > 0;) {
-        const struct metrics_index *x = &o->v[f];
-
-        ret[f] = below;
-        if (x->n_lines > 0 && x->first_step < below)
-            below = x->first_step;
-    }
 }
 
 /* What of the curve stands, and which columns are asked for. */
