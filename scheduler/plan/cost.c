@@ -117,10 +117,10 @@ static struct plan_link link_of_stages(const struct plan_site *site, const struc
     return shared_link(site, s, least);
 }
 
-struct pass {                      /* of a block and micro-batch */
-    double f_s, i_s, w_s, cheap_s; /* forward, the gradients of its input and of its weights; what is cheap to make
-                                       again */
-    double sum_s;                  /* one sum over tp */
+struct pass {                /* of a block and micro-batch */
+    double f_s, i_s, w_s;    /* forward, the gradients of its input and of its weights */
+    double again_s, cheap_s; /* what full and selective recomputation make again */
+    double sum_s;            /* one sum over tp */
     double cp_s; /* keys and values to all of cp, or their gradients back; or a third of all heads' journeys */
 };
 
@@ -144,6 +144,7 @@ static struct pass pass_of(const struct plan_job *job, const struct plan_shape *
     return (struct pass){.f_s = w.f_s,
                          .i_s = w.i_s,
                          .w_s = w.w_s,
+                         .again_s = w.again_s,
                          .cheap_s = w.cheap_s,
                          .sum_s = plan_ring_s(&l, rows * m->hidden * sizeof(float), s->tp),
                          .cp_s = plan_ring_s(&c, rows * travels_of(job, s) * sizeof(float), plan_cp(s)) / 2};
@@ -151,7 +152,7 @@ static struct pass pass_of(const struct plan_job *job, const struct plan_shape *
 
 static double remade_s(const struct plan_shape *s, const struct pass *p)
 {
-    return s->recompute == PLAN_RECOMPUTE_FULL        ? p->f_s + 2 * p->sum_s + p->cp_s
+    return s->recompute == PLAN_RECOMPUTE_FULL        ? p->again_s + 2 * p->sum_s + p->cp_s
            : s->recompute == PLAN_RECOMPUTE_SELECTIVE ? p->cheap_s
                                                       : 0;
 }

@@ -92,6 +92,8 @@ static struct work_block measured_block(const struct at *at)
 
     w.f_s = layers_s(at, PROFILE_FORWARD) + attention_s(at, false) + w.cheap_s + turned +
             2 * op_s(at, PROFILE_RESIDUAL, trunk(at)) + at->d->measured->call_s;
+    w.again_s = w.f_s - product_s(at, llama, PROFILE_FORWARD, at->rows, at->job->model.hidden, c->ffn) -
+                op_s(at, PROFILE_RESIDUAL, trunk(at));
     w.i_s = layers_s(at, PROFILE_INPUT) + attention_s(at, true) + 2 * op_s(at, (enum profile_op)(norm + 1), trunk(at)) +
             op_s(at, (enum profile_op)(act + 1), wide) + turned + 2 * typed + at->d->measured->call_s;
     w.w_s = layers_s(at, PROFILE_WEIGHTS) + at->d->measured->call_s;
@@ -151,10 +153,11 @@ struct work_block work_block(const struct plan_job *job, const struct plan_shape
 
     if (at.rates) {
         w = measured_block(&at);
-        return (struct work_block){w.f_s / at.times, w.i_s / at.times, w.w_s / at.times, w.cheap_s / at.times};
+        return (struct work_block){w.f_s / at.times, w.i_s / at.times, w.w_s / at.times, w.again_s / at.times,
+                                   w.cheap_s / at.times};
     }
     f = forward_s(&at);
-    return (struct work_block){.f_s = f, .i_s = f, .w_s = f, .cheap_s = REMAKE * f};
+    return (struct work_block){.f_s = f, .i_s = f, .w_s = f, .again_s = f, .cheap_s = REMAKE * f};
 }
 
 double work_embed_s(const struct plan_job *job, const struct plan_shape *s, const struct plan_device *d)

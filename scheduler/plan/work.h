@@ -4,10 +4,10 @@
 
 #include "scheduler/plan/cost.h"
 
-struct work_block {  /* a block and micro-batch */
-    double f_s;      /* forward */
-    double i_s, w_s; /* back: the gradient of its input, and those of its weights */
-    double cheap_s;  /* what selective recomputation makes again */
+struct work_block {          /* a block and micro-batch */
+    double f_s;              /* forward */
+    double i_s, w_s;         /* back: the gradient of its input, and those of its weights */
+    double again_s, cheap_s; /* what full and selective recomputation make again: full all but the last product */
 };
 
 /* tp cuts the model. */

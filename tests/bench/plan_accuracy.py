@@ -116,7 +116,7 @@ def main():
     args.add_argument("--specs", type=int)
     args.add_argument("--seed", type=int)
     args.add_argument("--rounds", type=int)
-    args.add_argument("--steps", type=int, default=8)
+    args.add_argument("--steps", type=int, default=10)
     args.add_argument("--profile")
     args = args.parse_args()
     seed = args.seed if args.seed is not None else random.SystemRandom().randrange(1 << 31)
@@ -133,7 +133,7 @@ def main():
         specs = [spec_of(folder, d) for d in drawn]
         plans = [plan(folder, s, profile) for s in specs]
         took, peak = [[] for _ in drawn], [0] * len(drawn)
-        for _ in range(args.rounds or (1 if args.quick else 2)):
+        for _ in range(args.rounds or (1 if args.quick else 4)):
             for i, d in enumerate(drawn):
                 steps, mib = run(folder, specs[i], d["layout"], args.steps)
                 took[i] += steps

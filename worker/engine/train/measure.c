@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/try.h"
+#include "scheduler/plan/memory.h"
 #include "worker/engine/comm/comm.h"
 #include "worker/engine/kernels/kernels.h"
 #include "worker/snapshot/capacity.h"
@@ -32,7 +33,8 @@
 #define WAIT_US 60000000  /* for the other processes */
 #define COLD 1048576 /* floats of each array that calls take in turns: with three arrays larger than a core's cache */
 #define SMALL 4096
-#define COLS 256    /* of norms, embeddings and biases */
+#define COLS 256 /* of norms, embeddings and biases */
+#define HEAD_ROWS PLAN_HEAD_ROWS
 #define LOGITS 1024 /* of a token */
 #define HEADS 4
 #define ARRAYS 5
@@ -43,6 +45,7 @@
 
 struct sizes { /* what is measured; lists end by 0 */
     int rows[5], sides[6], lengths[5], dims[4];
+    int heads[4], vocab; /* hidden sizes before a vocabulary */
     size_t elements[6], bytes[6];
 };
 
@@ -51,7 +54,9 @@ static const struct sizes cpu_sizes = {
     .sides = {64, 192, 576, 1728},
     .lengths = {32, 128, 512, 1024},
     .dims = {16, 32, 64},
-    .elements = {1 << 12, 1 << 15, 1 << 18, 1 << 21},
+    .heads = {64, 192, 512},
+    .vocab = 8192,
+    .elements = {1 << 12, 1 << 15, 1 << 18, 1 << 20, 1 << 22},
     .bytes = {1 << 10, 1 << 14, 1 << 18, 1 << 21, 1 << 24},
 };
 static const struct sizes cpu_quick = {
@@ -59,6 +64,8 @@ static const struct sizes cpu_quick = {
     .sides = {64, 256, 1024},
     .lengths = {64, 512},
     .dims = {16, 64},
+    .heads = {64, 512},
+    .vocab = 8192,
     .elements = {1 << 13, 1 << 20},
     .bytes = {1 << 12, 1 << 18, 1 << 22},
 };
@@ -67,6 +74,8 @@ static const struct sizes gpu_sizes = {
     .sides = {256, 1024, 4096, 8192},
     .lengths = {128, 512, 2048, 4096},
     .dims = {64, 128},
+    .heads = {1024, 4096},
+    .vocab = 32768,
     .elements = {1 << 15, 1 << 19, 1 << 23, 1 << 26},
     .bytes = {1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 26},
 };
@@ -213,24 +222,32 @@ static size_t most_of(const struct profile_product *p)
     return (size_t)most * (size_t)(p->inputs > least ? p->inputs : least);
 }
 
+static int measure_product(struct bench *b, struct profile_rates *r, int rows, int outputs, int inputs,
+                           struct merr *err)
+{
+    struct profile_product *p = &r->product[r->products++];
+
+    *p = (struct profile_product){.rows = rows, .outputs = outputs, .inputs = inputs};
+    for (int form = 0; form < PROFILE_FORMS; form++) {
+        struct kern_gemm g = product_of(b, (enum profile_form)form, rows, outputs, inputs);
+        double seconds;
+
+        TRY(measure(b, product, &g, most_of(p), false, &seconds, err));
+        p->flops[form] = 2.0 * rows * outputs * inputs / seconds;
+    }
+    return 0;
+}
+
 static int measure_products(struct bench *b, struct profile_rates *r, struct merr *err)
 {
     const struct sizes *s = b->sizes;
 
     for (int i = 0; s->rows[i]; i++)
         for (int o = 0; s->sides[o]; o++)
-            for (int k = 0; s->sides[k]; k++) {
-                struct profile_product *p = &r->product[r->products++];
-
-                *p = (struct profile_product){.rows = s->rows[i], .outputs = s->sides[o], .inputs = s->sides[k]};
-                for (int form = 0; form < PROFILE_FORMS; form++) {
-                    struct kern_gemm g = product_of(b, (enum profile_form)form, p->rows, p->outputs, p->inputs);
-                    double seconds;
-
-                    TRY(measure(b, product, &g, most_of(p), false, &seconds, err));
-                    p->flops[form] = 2.0 * p->rows * p->outputs * p->inputs / seconds;
-                }
-            }
+            for (int k = 0; s->sides[k]; k++)
+                TRY(measure_product(b, r, s->rows[i], s->sides[o], s->sides[k], err));
+    for (int i = 0; s->heads[i]; i++) /* its weights are [out, in] (scheduler/plan/work.c) */
+        TRY(measure_product(b, r, HEAD_ROWS, s->heads[i], s->vocab, err));
     return 0;
 }
 
@@ -480,6 +497,11 @@ static size_t largest(const struct sizes *s)
 
             most = n > most ? n : most;
         }
+    for (int i = 0; s->heads[i]; i++) {
+        size_t wide = (size_t)(s->heads[i] > HEAD_ROWS ? s->heads[i] : HEAD_ROWS) * (size_t)s->vocab;
+
+        most = wide > most ? wide : most;
+    }
     return most + ((size_t)4 << 10); /* and what is of rows */
 }
 
