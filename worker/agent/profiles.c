@@ -118,9 +118,11 @@ static json_t *read_output(char *out)
 /* Measure the class of device first, with all of its devices at once. New; NULL: it cannot be, or was stopped. */
 static json_t *measure(struct profiles *p, const struct device *first)
 {
+    char meeting[PATH_MAX];
     char devices[16], threads[16], visible[4096] = "CUDA_VISIBLE_DEVICES=";
     const char *const argv[] = {"/usr/bin/env", visible, "MUSTER_KERNELS=auto", p->cfg.train, "--profile",
-                                "--devices",    devices, "--threads",           threads,      NULL};
+                                "--run",        meeting, "--devices",           devices,      "--threads",
+                                threads,        NULL};
     const char *gpu[sizeof(argv) / sizeof(argv[0])];
     bool is_gpu = strcmp(first->kind, "gpu") == 0;
     char *out = malloc(PROFILE_TEXT_MAX);
@@ -137,6 +139,7 @@ static json_t *measure(struct profiles *p, const struct device *first)
             (void)snprintf(visible + at, sizeof(visible) - at, "%s%s", n ? "," : "", d->visible);
         n++;
     }
+    (void)snprintf(meeting, sizeof(meeting), "%.4000s/measuring", p->cfg.state);
     (void)snprintf(devices, sizeof(devices), "%d", n);
     (void)snprintf(threads, sizeof(threads), "%d", p->cfg.devices->threads);
     memcpy(gpu, argv, sizeof(argv));
@@ -151,6 +154,7 @@ static json_t *measure(struct profiles *p, const struct device *first)
         log_warn("class '%s' has no profile: the measurement %s", first->class,
                  status < 0 ? strerror(-status) : "failed");
     free(out);
+    (void)io_remove_tree(meeting, NULL); /* of one that was killed, too */
     return doc;
 }
 

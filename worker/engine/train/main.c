@@ -156,7 +156,7 @@ static int profile(struct args *a)
 
     a->measure.threads = a->text.threads;
     if ((a->run && a->rank >= 0 ? measure_rank(&a->measure, a->rank, a->run, stdout, &err)
-                                : measure_print(&a->measure, &err)) == 0)
+                                : measure_print(&a->measure, a->run, &err)) == 0)
         return EXIT_DONE;
     (void)fprintf(stderr, "muster-train: %s\n", err.text);
     return EXIT_NODE;

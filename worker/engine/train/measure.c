@@ -667,16 +667,20 @@ static pid_t start(const struct measure_cfg *cfg, int rank, const char *folder)
     return pid;
 }
 
-int measure_print(const struct measure_cfg *cfg, struct merr *err)
+int measure_print(const struct measure_cfg *cfg, const char *folder, struct merr *err)
 {
-    char folder[] = "/tmp/muster-profile.XXXXXX";
+    char made[] = "/tmp/muster-profile.XXXXXX";
     pid_t pid[DEVICES_MOST];
     int bad = 0;
 
     if (cfg->devices < 1 || cfg->devices > DEVICES_MOST)
         return merr_set(err, -EINVAL, "at most %d devices are measured side by side", DEVICES_MOST);
-    if (!mkdtemp(folder))
+    if (folder) {
+        (void)io_remove_tree(folder, NULL);
+        TRY(io_mkdirs(folder, 0700, err));
+    } else if (!(folder = mkdtemp(made))) {
         return merr_set(err, -errno, "no folder under /tmp: %s", strerror(errno));
+    }
     for (int i = 0; i < cfg->devices; i++)
         pid[i] = start(cfg, i, folder);
     for (int i = 0; i < cfg->devices; i++) {

@@ -13,8 +13,9 @@ struct measure_cfg {
 };
 
 /* Print the profile as a line of JSON on standard output. One process a device measures, all at the same time, as ranks
- * of a job compute. -EIO when one of them failed, which it has said. */
-int measure_print(const struct measure_cfg *cfg, struct merr *err);
+ * of a job compute. folder: where they meet, which is made anew and stays when this process is killed; NULL: a new one
+ * under /tmp. -EIO when one of them failed, which it has said. */
+int measure_print(const struct measure_cfg *cfg, const char *folder, struct merr *err);
 
 /* One of these, which meets the others in the folder; the first prints. */
 int measure_rank(const struct measure_cfg *cfg, int rank, const char *folder, FILE *out, struct merr *err);

@@ -141,9 +141,10 @@ static void a_run_ends_the_measurement_which_is_made_again_later(void **state)
 {
     struct profiles *p = begin(1);
     int64_t deadline_us = clock_mono_us() + 10 * SECOND, next_us;
+    char meeting[96];
 
     (void)state;
-    engine("[ -e \"$0.again\" ] || exec sleep 1000; echo '" GOOD "'");
+    engine("mkdir \"$3\" && touch \"$3/card\"; [ -e \"$0.again\" ] || exec sleep 1000; echo '" GOOD "'");
     assert_false(profiles_tick(p, false, 1 * SECOND, &next_us));
     assert_false(profiles_tick(p, false, 2 * SECOND, &next_us)); /* begins */
     while (started() == 0 && clock_mono_us() < deadline_us)
@@ -153,6 +154,8 @@ static void a_run_ends_the_measurement_which_is_made_again_later(void **state)
         assert_false(profiles_tick(p, true, 3 * SECOND, &next_us));
     assert_int_equal(next_us, INT64_MAX); /* it is over, not after a thousand seconds */
     assert_null(profiles_json(p));
+    (void)snprintf(meeting, sizeof(meeting), "%s/measuring", folder);
+    assert_int_equal(access(meeting, F_OK), -1); /* where its ranks met is gone */
     {
         char again[128];
 
