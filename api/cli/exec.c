@@ -70,10 +70,16 @@ static void set_back(struct exec *x)
     x->raw = false;
 }
 
+/* False: it has none, as one that nobody looks at. */
 static bool terminal_size(struct winsize *ret)
 {
-    return (ioctl(STDOUT_FILENO, TIOCGWINSZ, ret) == 0 || ioctl(STDIN_FILENO, TIOCGWINSZ, ret) == 0) &&
-           ret->ws_col > 0 && ret->ws_row > 0;
+    struct winsize size;
+
+    if ((ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) < 0 && ioctl(STDIN_FILENO, TIOCGWINSZ, &size) < 0) ||
+        size.ws_col == 0 || size.ws_row == 0)
+        return false;
+    *ret = size;
+    return true;
 }
 
 static int tell_size(const struct exec *x)

@@ -123,6 +123,16 @@ def test_ctrl_c_in_the_callers_terminal_interrupts_the_program_and_leaves_the_te
     os.close(theirs)
 
 
+def test_a_terminal_that_has_no_size_is_80_columns_by_24_rows(cluster, job):
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([f"{BIN}/muster", "exec", job, "--", "stty", "size"], stdin=theirs, stdout=theirs,
+                          stderr=theirs, env=cluster.cli_env(), start_new_session=True) as cli:
+        assert cli.wait(PATIENCE_S) == 0
+    assert os.read(ours, 4096) == b"24 80\r\n"
+    os.close(ours)
+    os.close(theirs)
+
+
 def test_a_signal_to_a_caller_without_a_terminal_goes_to_the_program(cluster, job):
     with subprocess.Popen([f"{BIN}/muster", "exec", job, "--", "sh", "-c", "trap 'exit 5' INT; echo on; "
                            "while :; do sleep 0.05; done"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
