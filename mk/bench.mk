@@ -119,3 +119,9 @@ bench-torch-checkpoint: all  ## muster.torch.Checkpointer beside torch.save (BEN
 bench-ddp-codec: all  ## muster.torch.ddp_codec_hook beside plain DDP (root; BENCH_FLAGS=--quick, --only speed)
 	@examples/corpus.sh build/quickstart/fortunes.txt
 	@MUSTER_LIB=$(abspath $(PROGRAM_LIB)) $(PYTHON) tests/bench/ddp_codec.py --corpus build/quickstart/fortunes.txt $(BENCH_FLAGS)
+
+# What a session beside a rank carries.
+.PHONY: bench-exec
+bench: bench-exec
+bench-exec: all
+	@MUSTER_BUILD=$(BUILD) $(PYTHON) tests/bench/exec.py $(BENCH_FLAGS)
