@@ -7,7 +7,7 @@ import tempfile
 import pytest
 
 from tests import specs
-from tests.cluster import ApiError, Cluster
+from tests.cluster import ApiError, Cluster, wait_for
 from tests.patience import PATIENCE_S
 
 
@@ -37,6 +37,46 @@ def test_the_program_is_handed_to_the_podman_of_the_node(cluster, tmp_path):
         assert f"<{word}>" in said, said
     assert said[-6:-1] == ["<localhost/mini:1>", "</bin/sh>", "<-c>", "<echo hello>", "hush"]
     assert not any("hush" in word for word in said[:-2])  # of a command line that all on the node may read
+
+
+# In place of podman: namespaces and a root of their own, and a PATH of the image, as a container has them.
+CONTAINER = """#!/bin/sh
+[ -n "$INSIDE" ] || INSIDE=1 exec unshare --mount --pid --fork "$0" "$@"
+mkdir -p "$ROOT/usr" "$ROOT/proc" "$ROOT$MUSTER_JOB_DIR"
+mount --rbind /usr "$ROOT/usr"
+mount --bind "$MUSTER_JOB_DIR" "$ROOT$MUSTER_JOB_DIR"
+mount -t proc proc "$ROOT/proc"
+for folder in bin lib lib64 sbin; do [ -e "$ROOT/$folder" ] || ln -s "usr/$folder" "$ROOT/$folder"; done
+exec /usr/sbin/chroot "$ROOT" /usr/bin/env PATH=/bin /usr/bin/sleep 3600
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], check=False).returncode != 0,
+                    reason="only root, where mount namespaces are permitted, makes something like a container")
+def test_a_session_is_in_the_container_of_its_rank_and_says_so_where_there_is_none_yet(cluster, tmp_path):
+    fake, root = tmp_path / "podman", tmp_path / "root"
+    fake.write_text(CONTAINER)
+    fake.chmod(0o755)
+    spec = in_image("docker://localhost/mini:1", "true", f"{tmp_path}:/usr/bin:/bin")
+    spec["command"]["env"]["ROOT"] = str(root)
+    job = cluster.submit(spec)["id"]
+    cluster.wait(job, "running")
+
+    def run(*argv):
+        assert cluster.job(job)["state"] == "running", cluster.log_text(job)
+        return cluster.muster("exec", job, "--", *argv)
+    done = wait_for("the container", lambda: (lambda d: d if not d.stderr else None)(run(
+        "sh", "-c", "echo $PATH; pwd; [ -e /etc ] || echo no etc; tr '\\0' ' ' < /proc/1/cmdline")))
+    assert done.stdout.split("\n") == ["/bin", cluster.job(job)["dir"], "no etc", "/usr/bin/sleep 3600 "]
+    assert run("sh", "-c", "exit 7").returncode == 7
+    cluster.action(job, "cancel")
+    cluster.wait(job, "cancelled")
+    fake.write_text("#!/bin/sh\nexec sleep 3600\n")
+    job = cluster.submit(spec)["id"]
+    cluster.wait(job, "running")
+    done = run("echo", "out")
+    assert done.stdout == "out\n" and "this runs on the node, beside the job's container" in done.stderr
+    cluster.action(job, "cancel")
 
 
 def test_a_node_without_podman_and_apptainer_says_so(cluster, tmp_path):

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/try.h"
+#include "worker/agent/enter.h"
 #include "worker/agent/listener.h"
 #include "worker/agent/packets.h"
 
@@ -29,6 +30,7 @@ enum { IN, OUT, ERR };
 struct inside {
     struct packets wire;
     const struct inside_ask *ask;
+    struct enter container; /* its pid 0: none is entered */
     pid_t child;
     int fd[3];        /* ours, of its input and outputs; the first two are one of a terminal or socket. -1: closed */
     struct buf input; /* for the program */
@@ -42,6 +44,18 @@ struct inside {
 };
 
 /* --- the program -------------------------------------------------------------------------------------------------- */
+
+/* Become the program in the container. Returns only what went wrong. */
+static int become_there(const struct inside *s)
+{
+    char rooms[2][2][ENTER_WORD_MAX], folder[ENTER_MAX];
+    char **words = getcwd(folder, sizeof(folder)) ? enter_words(&s->container, folder, s->ask->argv, rooms[0]) : NULL;
+    char **env = words ? enter_environment(&s->container, environ, rooms[1]) : NULL;
+
+    if (env)
+        (void)execvpe(words[0], words, env);
+    return env ? errno : ENOMEM;
+}
 
 static _Noreturn void become(const struct inside *s, int theirs[3])
 {
@@ -58,9 +72,9 @@ static _Noreturn void become(const struct inside *s, int theirs[3])
         (void)signal(i, SIG_DFL);
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
-    (void)execvp(s->ask->argv[0], s->ask->argv);
-    code = errno;
-    dprintf(STDERR_FILENO, "muster: cannot run '%s': %s\n", s->ask->argv[0], strerror(code));
+    code = s->container.pid > 0 ? become_there(s) : (execvp(s->ask->argv[0], s->ask->argv), errno);
+    dprintf(STDERR_FILENO, "muster: cannot run '%s': %s\n", s->container.pid > 0 ? "nsenter" : s->ask->argv[0],
+            strerror(code));
     _exit(code == ENOENT ? 127 : 126);
 }
 
@@ -123,11 +137,26 @@ static int start_connection(struct inside *s, struct merr *err)
     return s->fd[OUT] < 0 ? merr_errno(err, -errno, "cannot connect") : 0;
 }
 
+/* Find the container of the rank; where there is none to be entered, say so. */
+static int find_container(struct inside *s)
+{
+    const char *job = getenv("MUSTER_JOB"), *rank = getenv("RANK");
+    char words[512];
+    struct merr err;
+
+    if (!s->ask->image || enter_find("/proc", job ? job : "", rank ? rank : "", &s->container, &err) == 0)
+        return 0;
+    (void)snprintf(words, sizeof(words), "this runs on the node, beside the job's container: %s", err.text);
+    return packets_send(&s->wire, SESSION_WORDS, words, strlen(words));
+}
+
 static int start_program(struct inside *s)
 {
     int theirs[3] = {-1, -1, -1};
     int r = s->ask->cols > 0 ? open_terminal(s, theirs) : open_pipes(s, theirs);
 
+    if (r == 0)
+        r = find_container(s);
     if (r == 0) {
         raise_fds(theirs);
         s->child = fork();
@@ -393,30 +422,32 @@ int inside_main(int argc, char **argv)
 {
     int wire = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 20), null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
-    if (argc < 4 || wire < 0 || null < 0 || dup2(null, STDOUT_FILENO) < 0 || dup2(null, STDERR_FILENO) < 0)
+    if (argc < 5 || wire < 0 || null < 0 || dup2(null, STDOUT_FILENO) < 0 || dup2(null, STDERR_FILENO) < 0)
         return 126;
     return inside_run(wire, &(struct inside_ask){.cols = (int)strtol(argv[1], NULL, 10),
                                                  .rows = (int)strtol(argv[2], NULL, 10),
                                                  .port = (int)strtol(argv[3], NULL, 10),
-                                                 .argv = argv + 4});
+                                                 .image = *argv[4] == '1',
+                                                 .argv = argv + 5});
 }
 
-char **inside_words(const struct inside_ask *ask, char room[3][8])
+char **inside_words(const struct inside_ask *ask, char room[4][8])
 {
     char **words;
     size_t n = 0;
 
     while (ask->argv[n])
         n++;
-    words = calloc(n + 5, sizeof(*words));
+    words = calloc(n + 6, sizeof(*words));
     if (!words)
         return NULL;
     (void)snprintf(room[0], 8, "%d", ask->cols);
     (void)snprintf(room[1], 8, "%d", ask->rows);
     (void)snprintf(room[2], 8, "%d", ask->port);
+    (void)snprintf(room[3], 8, "%d", ask->image);
     words[0] = (char *)INSIDE_NAME;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         words[1 + i] = room[i];
-    memcpy(words + 4, ask->argv, n * sizeof(*words));
+    memcpy(words + 5, ask->argv, n * sizeof(*words));
     return words;
 }

@@ -8,12 +8,15 @@
 #ifndef MUSTER_WORKER_AGENT_INSIDE_H
 #define MUSTER_WORKER_AGENT_INSIDE_H
 
+#include <stdbool.h>
+
 #define INSIDE_NAME                                                                                                    \
     "muster-inside" /* argv[0] by which `muster-agent rank` becomes it; its standard output: the socket */
 #define INSIDE_GRACE_US INT64_C(2000000)
 
 struct inside_ask {
     int cols, rows; /* of a terminal; 0: it gets none, but pipes */
+    bool image;     /* the rank's program is in a container, which this one is to enter (enter.h) */
     int port;       /* to connect to (listener.h); 0: a program is to run */
     char *const *argv;
 };
@@ -24,8 +27,8 @@ int inside_run(int wire, const struct inside_ask *ask);
 /* The same of arguments that inside_words has made, with standard output as the wire. */
 int inside_main(int argc, char **argv);
 
-/* Those arguments: INSIDE_NAME, columns, rows, port, and the program's. New; NULL: no memory. The texts are borrowed
- * but for the numbers, which are in room. */
-char **inside_words(const struct inside_ask *ask, char room[3][8]);
+/* Those arguments: INSIDE_NAME, columns, rows, port, image, and the program's. New; NULL: no memory. The texts are
+ * borrowed but for the numbers, which are in room. */
+char **inside_words(const struct inside_ask *ask, char room[4][8]);
 
 #endif

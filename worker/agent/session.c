@@ -48,6 +48,7 @@ struct session {
     struct packets packets;
     json_t *asked; /* owned: of the server */
     char *environment, **envp;
+    bool image;
     pid_t child;
     int signal_fd;
     bool told_exit; /* the client knows how the program ended */
@@ -164,7 +165,7 @@ static _Noreturn void stand(const struct session *s, const struct inside_ask *as
     struct guard_rank rank = s->guard;
     struct merr err = {""};
     bool by_user;
-    char room[3][8];
+    char room[4][8];
 
     rank.groups = s->cgroup ? s->cgroup : "";
     rank.folder = s->folder;
@@ -220,6 +221,7 @@ static int start(struct session *s, struct merr *err)
     struct inside_ask ask = {.argv = words,
                              .cols = tty ? (cols ? (int)json_integer_value(cols) : 80) : 0,
                              .rows = tty ? (rows ? (int)json_integer_value(rows) : 24) : 0,
+                             .image = s->image,
                              .port = (int)json_integer_value(json_object_get(s->asked, "port"))};
     int wires[2];
 
@@ -368,6 +370,7 @@ static const struct option_row rows[] = {
     {"cgroup", 0, "LIST", "control groups of the rank, parted by ':'", OPTION_TEXT, AT(cgroup)},
     {"quota", 0, "DIR", "the rank's share of a processor", OPTION_TEXT, AT(quota)},
     {"wire", 0, "FD", "socket to a guard that starts it under another account", OPTION_INT, 0, INT_MAX, AT(wire)},
+    {"image", 0, NULL, "the rank's program runs in a container", OPTION_FLAG, AT(image)},
     {"user", 0, "NAME", "of that account (default the jobs')", OPTION_TEXT, .def = "", AT(guard.user)},
     {"tmp", 0, "DIR", "folder for its /tmp", OPTION_TEXT, AT(guard.tmp)},
     {"shm", 0, "DIR", "folder for its /dev/shm", OPTION_TEXT, AT(guard.shm)},

@@ -169,6 +169,8 @@ static int begin(struct sessions *s, struct one *one, const struct run *run, con
             args[n++] = pairs[i][0];
             args[n++] = pairs[i][1];
         }
+    if (run->spec->kind == JOB_COMMAND && run->spec->command.image)
+        args[n++] = "--image";
     r = spawn(args, wire, &one->pid, err);
     io_close(&wire);
     return r;
