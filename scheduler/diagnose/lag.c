@@ -292,6 +292,11 @@ static void classify(struct lag *l, const struct window *w, struct lag_finding *
     bool link = false;
 
     lag_find_lateness(l, w, f);
+    if (lost > 0) { /* in calls, too, which are long for all then: that says nothing of links */
+        f->class_ = LAG_HOST;
+        f->withheld = lost;
+        return;
+    }
     for (int k = 0; k < LAG_KINDS; k++) {
         struct team *t = &l->team[k][p->team[k]];
 
@@ -299,10 +304,6 @@ static void classify(struct lag *l, const struct window *w, struct lag_finding *
         t->slow = t->slow || lag_twice(t->hits); /* this finding tells of it */
     }
     f->class_ = !link || f->p >= LATE ? LAG_COMPUTE : LAG_BOTH;
-    if (f->class_ == LAG_COMPUTE && lost > 0) {
-        f->class_ = LAG_HOST;
-        f->withheld = lost;
-    }
 }
 
 /* A rank whose processor is shared is slow only as others are by turns, until that has lasted. */
@@ -352,7 +353,7 @@ static void judge_rank(struct lag *l, const struct window *w, uint32_t rank, flo
                             .early = p->early_step};
 
     if (p->slow && p->quiet >= WELL_AGAIN) {
-        p->slow = false;
+        p->slow = p->lacks = false;
         f.over = true;
         f.class_ = LAG_COMPUTE;
         f.factor = exp((double)(isnan(l->more[LAG_BUSY][rank]) ? 0 : l->more[LAG_BUSY][rank]));
@@ -360,9 +361,11 @@ static void judge_rank(struct lag *l, const struct window *w, uint32_t rank, flo
     } else if (!p->slow && (p->hits & 1) && is_sure(l, rank)) {
         p->slow = true;
         classify(l, w, &f);
+        p->lacks = f.class_ == LAG_HOST;
         lag_add(v, &f);
     } else if (!p->slow && ((p->data_hits & lag_twice(p->data_hits)) || (p->away_hits & lag_twice(p->away_hits)))) {
         p->slow = true;
+        p->lacks = !(p->data_hits & lag_twice(p->data_hits));
         f.class_ = LAG_HOST;
         f.data = p->data_hits & lag_twice(p->data_hits);
         f.away = !f.data;

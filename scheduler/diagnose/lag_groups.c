@@ -41,6 +41,7 @@ static void measure_teams(struct lag *l, const struct window *w)
                 measure_least(w, k, l->teams[k] - i < LAG_LANES ? l->teams[k] - i : LAG_LANES, i, t);
             t->most = t->kib = t->lack = 0;
             t->stretch = 1;
+            t->lacking = false;
         }
     for (size_t i = 0; i < l->n; i++) {
         const struct told *t = &w->told[i];
@@ -160,6 +161,9 @@ static uint32_t vote(struct lag *l, int kind)
 /* Groups whose calls have become long though nobody is late: news only when the first of them is found. */
 void lag_judge_groups(struct lag *l, struct lag_verdict *v)
 {
+    for (size_t i = 0; i < l->n; i++)
+        for (int k = 0; k < LAG_KINDS && l->past[i].lacks; k++)
+            l->team[k][l->place[i].team[k]].lacking = true;
     for (int k = 0; k < LAG_KINDS; k++) {
         struct lag_finding f = {.class_ = LAG_LINK, .kind = (enum lag_kind)k};
         bool fresh = false, any = false, alone = true; /* all that is sent is of groups of this kind */
@@ -169,7 +173,7 @@ void lag_judge_groups(struct lag *l, struct lag_verdict *v)
 
         for (size_t i = 0; i < l->teams[k]; i++) {
             struct team *t = &l->team[k][i];
-            bool slow = t->least >= 0 && lag_twice(t->hits);
+            bool slow = t->least >= 0 && lag_twice(t->hits) && !t->lacking;
             double factor = slow && t->usual > 0 ? (double)(t->least / t->usual) : 0;
 
             if (t->members < 2)

@@ -49,6 +49,7 @@ struct past { /* of a rank */
     uint8_t hits, data_hits, away_hits; /* of the last windows, the newest lowest */
     uint8_t quiet;                      /* windows without, of one that was found */
     bool slow;
+    bool lacks;          /* and it is told that its host withholds the processor */
     uint64_t end;        /* it has told of the steps before this one */
     uint64_t early_step; /* rule C */
     struct usual usual[LAG_MEASURES];
@@ -63,6 +64,7 @@ struct team {                /* of a kind */
     uint32_t windows;
     uint8_t hits;
     bool slow;
+    bool lacking; /* a member is told to have no processor: its calls are long for that, and no link is blamed */
     float lack, lack_usual; /* of the window, a step: the longest that a member had no processor in its calls */
     float stretch;          /* as many times as long calls may take because a member lacks a processor */
 };

@@ -1,13 +1,16 @@
 """Which faults of ranks are told as what: a confusion table over real faults in real processes, and false alarms.
 
-    python3 tests/bench/confusion.py [--quick] [--times N] [--only FAULT,…] [--results FILE] [--clean SECONDS]
+    python3 tests/bench/confusion.py [--quick] [--times N] [--seconds S] [--only FAULT,…] [--results FILE]
+                                     [--clean SECONDS]
 
 Prints one JSON object a line, as every benchmark does, and the table on standard error. Each fault meets a random rank
 of a random layout of 2 to 4 ranks; it is told right if the verdict has its class and names that rank. MUSTER_SEED
 repeats a run. Each trial is a line of FILE, where one is given: those that it has are not run again, so that a run that
 was ended goes on, and --times 0 prints its table. --clean alone: a run trains for so many SECONDS, evaluates, saves and
 is rescaled beside processes that take the processor from it; each verdict on it is a false alarm, but that its host is
-busy. Without options: each fault 40 times, and that for an hour; --quick: each once, and 30 s.
+busy. Without options: each fault 40 times, and that for an hour; --quick: each once, and 30 s. With --seconds no trial
+begins after so long: faults take turns, so all of them have been met as often, or once more. A fault of which nothing
+is told within two minutes is told as "nothing".
 """
 import argparse
 import collections
@@ -57,6 +60,7 @@ FAULTS = {
 }
 SLOW = ("slow", "withheld", "limit", "crowd", "slow-link")
 STEPS_OF_30_MS = dict(MODEL, hidden=192)
+VERDICT_S = 120
 SLOW_FROM = 80  # steps by which a run's pace is known
 # Events that are a verdict, and where each has its class and its ranks.
 VERDICTS = {"hang": lambda d: (d["class"], d["roots"]), "slow": lambda d: (d["class"], [d["rank"]])}
@@ -89,6 +93,14 @@ def verdict_of(cluster, job, before=0):
     if outcome and outcome.get("signal"):
         return f"signal {outcome['signal']}", [outcome["rank"]], None
     return None
+
+
+def await_verdict(look):
+    try:
+        return wait_for("a verdict", look, VERDICT_S)
+    except AssertionError as e:
+        print(e, file=sys.stderr, flush=True)
+        return "nothing", [], None
 
 
 def disk_told(cluster, job):
@@ -128,7 +140,8 @@ class Faults:
     def __init__(self, folder):
         self.slow = SlowRank(folder)
         self.order = os.path.join(folder, "order")
-        self.cluster = Cluster(os.path.join(folder, "c"), slots=0, server_args=["--round", "1"],
+        self.cluster = Cluster(os.path.join(folder, "c"), slots=0,  # no run leaves a device that a test shows to be slow
+                               server_args=["--round", "1", "--slow-ratio", "0"],
                                env=dict(self.slow.env, FAKE_INJECT=self.order))
         self.cluster.programs = INJECT
         self.corpus = specs.write_corpus(os.path.join(folder, "corpus.txt"))
@@ -173,8 +186,8 @@ class Faults:
             print(f"{name}: before its fault: {e['cause']['text']}", file=sys.stderr, flush=True)
         began = time.monotonic()
         with self.fault(job, name, victim):
-            told = wait_for("a verdict", lambda: disk_told(self.cluster, job) if name == "disk" else
-                            verdict_of(self.cluster, job, len(early)))
+            told = await_verdict(lambda: disk_told(self.cluster, job) if name == "disk" else
+                                 verdict_of(self.cluster, job, len(early)))
         took = time.monotonic() - began
         self.cluster.api("POST", f"/v1/jobs/{job}/cancel")
         self.cluster.wait(job, "cancelled")
@@ -199,7 +212,7 @@ def slow_link(folder):
             shape(hosts, host, "120mbit")
         began = time.monotonic()
         cluster.hold.release()
-        told = wait_for("a verdict", lambda: verdict_of(cluster, job, len(early)))
+        told = await_verdict(lambda: verdict_of(cluster, job, len(early)))
         took = time.monotonic() - began
         cluster.api("POST", f"/v1/jobs/{job}/cancel")
         cluster.wait(job, "cancelled")
@@ -237,8 +250,9 @@ def read_results(path):
         return [json.loads(line) for line in f if line.endswith("\n")]  # the last may have been cut off
 
 
-def measure(names, times, path):
+def measure(names, times, path, seconds):
     results = read_results(path)
+    end = time.monotonic() + seconds
     had = collections.Counter(one["fault"] for one in results)
     missing = [(number, name) for number in range(times) for name in names if had[name] <= number]
     with contextlib.ExitStack() as stack:
@@ -249,6 +263,8 @@ def measure(names, times, path):
             stack.enter_context(faults.cluster)
             faults.start()
         for number, name in missing:
+            if time.monotonic() > end:
+                break
             results.append(trial(faults, name, number, folder))
             out.write(json.dumps(results[-1]) + "\n")
             out.flush()
@@ -265,6 +281,7 @@ def report(results):
     right, every = sum(one["right"] for one in results), len(results)
     if every == 0:
         return
+    print(f"{'all':10} {right} of {every} told right: {100 * right / every:.1f} %", file=sys.stderr, flush=True)
     row("right", right / every, "share", "0.98 wanted", right / every / 0.98)
     row("right_at_least", wilson(right, every), "share", f"95 % interval of {every}", 1)
     hangs = sorted(one["seconds"] for one in results if one["fault"] not in (*SLOW, "kill", "segv", "disk"))
@@ -326,6 +343,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     p.add_argument("--quick", action="store_true")
     p.add_argument("--times", type=int)
+    p.add_argument("--seconds", type=float, default=math.inf, metavar="S")
     p.add_argument("--only", metavar="FAULT,…")
     p.add_argument("--results", metavar="FILE")
     p.add_argument("--clean", type=int, metavar="SECONDS")
@@ -346,7 +364,7 @@ def main():
     seconds = args.clean if args.clean is not None else 0 if args.only or args.times is not None else \
         30 if args.quick else 3600
     if names:
-        measure(names, times, args.results)
+        measure(names, times, args.results, args.seconds)
     if seconds:
         clean(seconds)
 

@@ -330,6 +330,39 @@ static void a_rank_that_stands_still_in_calls_is_told_as_its_host_and_no_link(vo
     fleet_clear(&f);
 }
 
+/* What the kernel counted came late, or not at all: calls are long, and only how little the rank computed tells why. Once
+ * it has its processor again, a link that is slow still is told. */
+static void a_rank_without_a_processor_is_told_as_its_host_though_calls_are_long_for_all(void **state)
+{
+    struct lag_verdict v;
+    struct fleet f;
+
+    (void)state;
+    for (int linked = 0; linked < 2; linked++) {
+        fleet_make(&f, 1, 1, 2, seed_of());
+        fleet_start(&f);
+        assert_int_equal(fleet_go(&f, 100, &v), 100);
+        f.victim = 1;
+        f.slower = 1.5f;
+        f.idle = 1;
+        f.link = 20;
+        f.kind = LAG_DP;
+        assert_in_range(fleet_go(&f, 20, &v), 1, 20);
+        assert_int_equal(v.n, 1);
+        assert_int_equal(v.found[0].rank, 1);
+        assert_int_equal(v.found[0].class_, LAG_HOST);
+        assert_int_equal(fleet_go(&f, 50, &v), 50); /* nothing else is news */
+        f.slower = 1;
+        f.link = linked ? 20 : 1;
+        assert_in_range(fleet_go(&f, 50, &v), 1, 50);
+        assert_true(v.found[v.n - 1].over && v.found[v.n - 1].rank == 1 && v.found[v.n - 1].class_ == LAG_COMPUTE);
+        if (linked && v.n == 1)
+            assert_in_range(fleet_go(&f, 20, &v), 1, 20);
+        assert_int_equal(linked, v.found[0].class_ == LAG_LINK && !v.found[0].over);
+        fleet_clear(&f);
+    }
+}
+
 static void calls_are_long_for_a_link_only_where_each_byte_takes_longer(void **state)
 {
     struct lag_verdict v;
@@ -552,6 +585,7 @@ int main(void)
         cmocka_unit_test(a_slow_rank_that_waits_for_its_processor_as_all_do_is_no_fault_of_its_host),
         cmocka_unit_test(a_slow_link_is_found_where_processors_are_too_few),
         cmocka_unit_test(a_rank_that_stands_still_in_calls_is_told_as_its_host_and_no_link),
+        cmocka_unit_test(a_rank_without_a_processor_is_told_as_its_host_though_calls_are_long_for_all),
         cmocka_unit_test(calls_are_long_for_a_link_only_where_each_byte_takes_longer),
         cmocka_unit_test(a_rank_whose_slowness_hardly_matters_to_the_step_is_not_told),
         cmocka_unit_test(a_stage_with_more_to_do_is_told_once_and_no_rank_is_blamed),

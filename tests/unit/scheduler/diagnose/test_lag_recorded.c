@@ -78,6 +78,7 @@ static void recorded_runs_are_told_as_what_they_were(void **state)
         {"disturbed_for_a_second", .class_ = LAG_NONE},
         {"disturbed_pair", .class_ = LAG_NONE},
         {"half_a_processor", .class_ = LAG_NONE},
+        {"at_its_limit", .class_ = LAG_HOST, .rank = 1, .by = 2240},
     };
 
     (void)state;
