@@ -25,12 +25,13 @@ struct registration {
     json_t *slots;
     struct report_run *runs; /* that the agent found alive, or finished and not reported */
     size_t n_runs;
-    json_t *gpus;        /* NULL: none are offered */
-    json_t *nic;         /* NULL: not known */
-    json_t *health;      /* as in a report */
-    json_t *profiles;    /* NULL: nothing was measured */
-    bool shared_account; /* ranks run as the agent's own user */
-    bool no_exec;        /* it joins no sessions beside them */
+    json_t *gpus;                 /* NULL: none are offered */
+    json_t *nic;                  /* NULL: not known */
+    json_t *health;               /* as in a report */
+    json_t *profiles;             /* NULL: nothing was measured */
+    bool shared_account;          /* ranks run as the agent's own user */
+    bool no_exec;                 /* it joins no sessions beside them */
+    char rack[PROTOCOL_NODE_MAX]; /* what the node shares a switch and power with; "": not told */
 };
 
 struct registration_answer {

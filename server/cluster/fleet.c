@@ -1,11 +1,13 @@
 #include "server/cluster/fleet.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define MONTH_DAYS 30.0 /* of a node: as much as nothing was seen, the usual is expected */
 #define HOUR_US INT64_C(3600000000)
 #define TOGETHER_US INT64_C(10000000)
 #define OTHERS_LEAST 3
+#define RACK_MOST 2
 
 double fleet_rate(const struct cluster *cl, const struct node *n, int64_t wall_us)
 {
@@ -24,6 +26,21 @@ static size_t most_together(const struct cluster *cl)
     return cl->n_nodes / 20 > 2 ? cl->n_nodes / 20 : 2;
 }
 
+static bool within_hour_of(const struct health *h, int64_t wall_us)
+{
+    return h->n_terms > 0 && wall_us - h->term_us[h->n_terms - 1] < HOUR_US;
+}
+
+bool fleet_rack_fails(const struct cluster *cl, const struct node *n, int64_t wall_us)
+{
+    size_t out = 0;
+
+    for (size_t i = 0; *n->rack && i < cl->n_nodes; i++)
+        out += cl->nodes[i] != n && strcmp(cl->nodes[i]->rack, n->rack) == 0 &&
+               within_hour_of(&cl->nodes[i]->health, wall_us);
+    return out >= RACK_MOST;
+}
+
 bool fleet_may_convict(const struct cluster *cl, const struct node *n, int64_t wall_us)
 {
     size_t within_hour = 0, out = 0, others = 0;
@@ -33,11 +50,12 @@ bool fleet_may_convict(const struct cluster *cl, const struct node *n, int64_t w
 
         if (cl->nodes[i] == n)
             continue;
-        within_hour += h->n_terms > 0 && wall_us - h->term_us[h->n_terms - 1] < HOUR_US;
+        within_hour += within_hour_of(h, wall_us);
         out += health_is_out(h) && h->state != HEALTH_HELD;
         others += node_gives(cl->nodes[i]);
     }
-    return others > 0 && within_hour < most_together(cl) && 2 * (out + 1) <= cl->n_nodes;
+    return others > 0 && within_hour < most_together(cl) && 2 * (out + 1) <= cl->n_nodes &&
+           !fleet_rack_fails(cl, n, wall_us);
 }
 
 bool fleet_silent_together(const struct node *a, const struct node *b, int64_t mono_us)

@@ -13,8 +13,11 @@
 /* Incidents a day of the nodes but this one; where little has been seen of them, about what is usual. */
 double fleet_rate(const struct cluster *cl, const struct node *n, int64_t wall_us);
 
-/* Whether one more node may be taken out by itself: at most two, or one of 20 nodes, within an hour, and never more
- * than half of them or the last that gives devices. Else what they share is at fault. */
+/* Whether two nodes of this one's rack were taken out within the hour: then what the rack shares is at fault. */
+bool fleet_rack_fails(const struct cluster *cl, const struct node *n, int64_t wall_us);
+
+/* Whether one more node may be taken out by itself: at most two, or one of 20 nodes, within an hour, two of them in a
+ * rack, and never more than half of them or the last that gives devices. Else what they share is at fault. */
 bool fleet_may_convict(const struct cluster *cl, const struct node *n, int64_t wall_us);
 
 /* Whether so many nodes have gone silent together with this one that what they share is at fault: more than two, and

@@ -57,8 +57,9 @@ struct node_test {       /* an active test of the node */
 
 struct node {
     char name[JOB_NODE_MAX], address[JOB_NODE_MAX], release[32];
-    bool shared_account; /* its jobs run under the account of its agent */
-    bool no_exec;        /* its agent joins no sessions */
+    char rack[JOB_NODE_MAX]; /* the same for nodes that share a switch and power; "": not told */
+    bool shared_account;     /* its jobs run under the account of its agent */
+    bool no_exec;            /* its agent joins no sessions */
     char boot_id[64], incarnation[64];
     int64_t seq; /* of its newest registration, by that incarnation */
     enum node_contact contact;

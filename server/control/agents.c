@@ -186,6 +186,7 @@ static void take_registration(struct core *c, struct call *call, const struct re
     utf8_copy(n->address, sizeof(n->address), r->address);
     utf8_copy(n->release, sizeof(n->release), r->version);
     n->shared_account = r->shared_account;
+    utf8_copy(n->rack, sizeof(n->rack), r->rack);
     n->no_exec = r->no_exec;
     utf8_copy(n->boot_id, sizeof(n->boot_id), r->boot_id);
     utf8_copy(n->incarnation, sizeof(n->incarnation), r->incarnation);

@@ -62,10 +62,9 @@ static bool judge(struct core *c, struct node *n, const char *last)
     }
     if (n->health.state == HEALTH_SUSPECT)
         return true;
-    (void)snprintf(text, sizeof(text),
-                   "%s; it is not taken out, since others were within the hour or are needed: "
-                   "look at what nodes share",
-                   why);
+    (void)snprintf(text, sizeof(text), "%s; it is not taken out, since others %s: look at what nodes share", why,
+                   fleet_rack_fails(&c->cluster, n, c->now.wall_us) ? "of its rack were within the hour"
+                                                                    : "were within the hour or are needed");
     set(c, n, HEALTH_SUSPECT, text, "scheduler");
     return true;
 }

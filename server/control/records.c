@@ -355,12 +355,13 @@ int records_read_arrays(struct core *c, struct merr *err)
 
 static bool put_node(struct core *c, const struct node *n)
 {
-    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:b, s:I, s:b, s:I, s:I, s:I, s:o, s:o, s:O*}", "address", n->address,
-                          "version", n->release, "boot_id", n->boot_id, "incarnation", n->incarnation, "shared_account",
-                          n->shared_account, "seq", (json_int_t)n->seq, "drain", n->drain, "drain_by_us",
-                          (json_int_t)moment_wall_of(&c->now, n->drain_by_us), "lost_us", (json_int_t)n->lost_wall_us,
-                          "seen_us", (json_int_t)n->seen_wall_us, "slots", slots_record(&c->cluster.classes, n),
-                          "health", health_record(&n->health), "test", n->test.result);
+    json_t *o =
+        json_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:I, s:b, s:I, s:I, s:I, s:o, s:o, s:O*}", "address", n->address,
+                  "rack", n->rack, "version", n->release, "boot_id", n->boot_id, "incarnation", n->incarnation,
+                  "shared_account", n->shared_account, "seq", (json_int_t)n->seq, "drain", n->drain, "drain_by_us",
+                  (json_int_t)moment_wall_of(&c->now, n->drain_by_us), "lost_us", (json_int_t)n->lost_wall_us,
+                  "seen_us", (json_int_t)n->seen_wall_us, "slots", slots_record(&c->cluster.classes, n), "health",
+                  health_record(&n->health), "test", n->test.result);
 
     return records_put_row_new(c, STORE_NODES, n->name, o);
 }
@@ -420,6 +421,7 @@ int records_take_node(struct core *c, const struct store_row *row, struct merr *
     stragglers_load(n, &c->cfg.slow, json_object_get(o, "slots"));
     copy_text(n->address, sizeof(n->address), o, "address");
     copy_text(n->release, sizeof(n->release), o, "version");
+    copy_text(n->rack, sizeof(n->rack), o, "rack");
     copy_text(n->boot_id, sizeof(n->boot_id), o, "boot_id");
     copy_text(n->incarnation, sizeof(n->incarnation), o, "incarnation");
     n->seq = json_integer_value(json_object_get(o, "seq"));

@@ -140,7 +140,7 @@ class Faults:
     def __init__(self, folder):
         self.slow = SlowRank(folder)
         self.order = os.path.join(folder, "order")
-        self.cluster = Cluster(os.path.join(folder, "c"), slots=0,  # no run leaves a device that a test shows to be slow
+        self.cluster = Cluster(os.path.join(folder, "c"), slots=0,  # no run leaves a device that is slow
                                server_args=["--round", "1", "--slow-ratio", "0"],
                                env=dict(self.slow.env, FAKE_INJECT=self.order))
         self.cluster.programs = INJECT

@@ -435,6 +435,7 @@ static void send_register(struct agent *a)
     (void)snprintf(r.address, sizeof(r.address), "%s", a->address);
     (void)snprintf(r.version, sizeof(r.version), "%s", MUSTER_VERSION);
     r.shared_account = machine_is_shared(a->machine);
+    (void)snprintf(r.rack, sizeof(r.rack), "%s", a->rack ? a->rack : "");
     r.no_exec = !a->sessions;
     machine_boot_id(a->machine, r.boot_id);
     if (list_runs(a, &r.runs, &r.n_runs) == 0)

@@ -33,7 +33,7 @@
 
 struct settings {
     const char *server, *token_file, *join, *join_file, *ca_file, *state, *node, *devices, *address, *train, *memory,
-        *nic, *pass_env;
+        *nic, *rack, *pass_env;
     const char *health_check, *kernel_log;
     int threads, level, health_every, profile_idle;
     uint64_t memory_limit;
@@ -69,6 +69,9 @@ static const struct option_row rows[] = {
      "what links this node to others: infiniband, roce or ethernet, and Gbit/s (default of RDMA ports that are up the "
      "fastest)",
      OPTION_TEXT, AT(nic)},
+    {"rack", 0, "NAME",
+     "what this node shares a switch and power with: of a rack two nodes at most are taken out by themselves",
+     OPTION_TEXT, .def = "", AT(rack)},
     {"threads", 0, "N", "threads a rank (default processors / slots, at least 1)", OPTION_INT, 1, 1024, AT(threads)},
     {"train", 0, "PROGRAM", "the training engine (default muster-train beside this program)", OPTION_TEXT, AT(train)},
     {"memory", 0, "DIR", "a folder in memory (tmpfs) for snapshots that outlive ranks, or none", OPTION_TEXT,
@@ -442,6 +445,7 @@ int agent_main(int argc, char **argv, const char *self, const char *train)
     log_init("muster-agent", (enum log_level)o.level);
     (void)gethostname(host, sizeof(host) - 1);
     a.node = o.node ? o.node : host;
+    a.rack = o.rack;
     r = run_agent(&a, &o, self, &err);
     if (r < 0)
         log_error("%s", err.text);

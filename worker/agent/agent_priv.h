@@ -33,7 +33,7 @@ struct agent_wanted { /* an assignment of the wanted set */
 };
 
 struct agent {
-    const char *node;
+    const char *node, *rack;
     char token_file[PATH_MAX];
     char incarnation[33]; /* of this process: reports of an earlier one are not ours */
     char succeeds[33];    /* that of the process before in the same folder; "": there was none */

@@ -387,6 +387,7 @@ class Node(TypedDict, total=False):
     state: Literal['ready', 'draining', 'drained', 'unknown', 'lost']
     address: str
     version: str
+    rack: str
     shared_account: bool
     last_seen: Union[str, None]
     drain_by: Union[str, None]

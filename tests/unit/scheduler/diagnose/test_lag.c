@@ -330,8 +330,8 @@ static void a_rank_that_stands_still_in_calls_is_told_as_its_host_and_no_link(vo
     fleet_clear(&f);
 }
 
-/* What the kernel counted came late, or not at all: calls are long, and only how little the rank computed tells why. Once
- * it has its processor again, a link that is slow still is told. */
+/* What the kernel counted came late, or not at all: calls are long, and only how little processor time the rank had
+ * tells why. Once it has its processor again, a link that is slow still is told. */
 static void a_rank_without_a_processor_is_told_as_its_host_though_calls_are_long_for_all(void **state)
 {
     struct lag_verdict v;

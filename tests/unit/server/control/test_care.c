@@ -216,6 +216,40 @@ static void no_more_than_two_nodes_are_taken_out_within_an_hour(void **state)
     assert_true(node(s, "n3")->drain);
 }
 
+static void no_more_than_two_nodes_of_a_rack_are_taken_out_within_an_hour(void **state)
+{
+    struct scene *s = *state;
+    char name[8];
+
+    make_nodes(s, 0, 80); /* of which four may be, without racks */
+    for (int i = 0; i < 80; i++) {
+        (void)snprintf(name, sizeof(name), "n%d", i);
+        (void)snprintf(node(s, name)->rack, sizeof(node(s, name)->rack), "r%d", i / 20);
+    }
+    care_accuse(s->core, node(s, "n0"), 1000, "x");
+    care_accuse(s->core, node(s, "n1"), 1000, "x");
+    care_accuse(s->core, node(s, "n2"), 1000, "x");
+    assert_true(node(s, "n0")->drain && node(s, "n1")->drain);
+    assert_false(node(s, "n2")->drain);
+    assert_int_equal(node(s, "n2")->health.state, HEALTH_SUSPECT);
+    assert_non_null(strstr(node(s, "n2")->health.reason, "since others of its rack were within the hour: look at"));
+    care_accuse(s->core, node(s, "n20"), 1000, "x");
+    assert_true(node(s, "n20")->drain); /* of another rack */
+}
+
+static void the_rack_of_a_node_is_told_by_its_agent_and_outlives_the_server(void **state)
+{
+    struct scene *s = *state;
+    json_t *body = json_pack("{s:s, s:s, s:s, s:s, s:s, s:[], s:[]}", "node", "n7", "address", "10.0.0.1", "boot_id",
+                             "b1", "incarnation", "n7", "rack", "r1", "slots", "runs");
+
+    make_nodes(s, 0, 1);
+    assert_int_equal(scene_call(s, agents_register, scene_request(NULL, NULL, NULL), body).status, 200);
+    assert_string_equal(node(s, "n0")->rack, "");
+    scene_restart(s);
+    assert_string_equal(node(s, "n7")->rack, "r1");
+}
+
 static void a_test_is_asked_for_once_told_to_the_agent_and_kept(void **state)
 {
     struct scene *s = *state;
@@ -396,6 +430,8 @@ int main(void)
         TEST(nodes_of_which_a_new_server_has_never_heard_have_not_gone_silent_together),
         TEST(a_node_that_is_lost_alone_is_charged),
         TEST(no_more_than_two_nodes_are_taken_out_within_an_hour),
+        TEST(no_more_than_two_nodes_of_a_rack_are_taken_out_within_an_hour),
+        TEST(the_rack_of_a_node_is_told_by_its_agent_and_outlives_the_server),
         TEST(a_test_is_asked_for_once_told_to_the_agent_and_kept),
         TEST(a_node_of_half_the_rate_of_its_class_fails_and_an_agent_cannot_send_more_than_is_asked),
         TEST(checks_keep_work_off_a_node_or_let_its_jobs_leave_until_they_are_well_again),
