@@ -51,7 +51,7 @@ def test_a_run_leaves_metrics_events_and_checkpoints(alone):
     assert [m["step"] for m in lines] == list(range(30))
     assert [m["tokens"] for m in lines] == [(s + 1) * 8 * 32 for s in range(30)]
     assert set(lines[0]) == {"step", "loss", "grad_norm", "lr", "tokens", "tokens_per_s", "step_ms", "mfu", "bytes_tp",
-                             "bytes_pp", "bytes_dp", "stall_ms", "activation_mib", "recomputed", "leaf_ms",
+                             "bytes_pp", "bytes_dp", "stall_ms", "activation_mib", "recomputed", "leaf_ms", "t",
                              "generation", "ranks"}
     assert [e["step"] for e in alone.events("eval")] == [0, 10, 20, 30]
     assert sorted(e["step"] for e in alone.events("checkpoint")) == [10, 20, 30] == alone.checkpoints()
