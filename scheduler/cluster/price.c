@@ -11,11 +11,16 @@
 #include "scheduler/cluster/sched_priv.h"
 
 #define ITERATIONS 60
-#define CALM 20          /* iterations in a row that hardly bettered the bound: enough */
-#define CALM_GAIN 1e-5   /* share of the bound that counts as a gain */
-#define PASSES_MAX 200   /* of repair or fill */
-#define SHARPENINGS 60   /* of the bound before an exact search */
-#define KEEP_GAIN 0.002  /* a new plan must be better by this share than the old one filled up */
+#define CALM 20           /* iterations in a row that hardly bettered the bound: enough */
+#define CALM_GAIN 1e-5    /* share of the bound that counts as a gain */
+#define PASSES_MAX 200    /* of repair or fill */
+#define SHARPENINGS 60    /* of the bound before an exact search */
+#define KEEP_GAIN 0.002   /* a new plan must be better by this share than the old one filled up */
+#define COLD_GAIN 0.004   /* and below which nothing better is looked for */
+#define LOWERINGS 300     /* steps of prices before that */
+#define IDLE_STEPS 8      /* of them until the aim is nearer */
+#define LOOKS_FIRST 50000 /* at choices; each turn takes four times as many */
+#define WIDE_TURNS 4
 #define EXACT_GAIN 0.004 /* and one that an exact search finds by this */
 
 struct change { /* of one job's choice */
@@ -496,6 +501,55 @@ static int search_exactly(struct round *r, struct market *m)
     return status;
 }
 
+/* Towards a level below the bound that comes nearer as steps fail to get there. */
+static void lower_bound(struct round *r, struct market *m)
+{
+    double below = (r->dual - r->value) / 2;
+
+    for (int i = 0, idle = CALM; i < LOWERINGS && below > CALM_GAIN * r->dual; i++) {
+        double bound;
+
+        if (idle >= IDLE_STEPS) {
+            memcpy(m->price, m->best_price, sizeof(m->price));
+            memcpy(m->tenant, m->best_tenant, r->in->n_tenants * sizeof(*m->tenant));
+            below /= i > 0 ? 2 : 1;
+            idle = 0;
+        }
+        bound = bid(r, m);
+        idle = bound < r->dual - 0.05 * below ? 0 : idle + 1;
+        if (bound < r->dual)
+            keep_prices(r, m, bound);
+        step_prices(r, m, bound - (r->dual - below));
+    }
+    memcpy(r->prices, m->best_price, sizeof(r->prices));
+    memcpy(r->tenant_prices, m->best_tenant, r->in->n_tenants * sizeof(*r->tenant_prices));
+}
+
+static bool is_cold(const struct round *r)
+{
+    for (size_t i = 0; i < r->n_jobs; i++)
+        if (r->jobs[i].job->n_places > 0)
+            return false;
+    return true;
+}
+
+/* Where nothing runs, a bound that is far away is worth more looks: better prices, then ever wider searches. */
+static int search_widely(struct round *r, struct market *m)
+{
+    int64_t looks = LOOKS_FIRST;
+
+    if (r->dual <= r->value * (1 + COLD_GAIN) || !is_cold(r))
+        return 0;
+    lower_bound(r, m);
+    for (int turn = 0; turn < WIDE_TURNS && r->looks > 0 && r->dual > r->value * (1 + COLD_GAIN); turn++) {
+        if (beam_improve(r, 1e-9, looks < r->looks ? looks : r->looks) < 0)
+            return -ENOMEM;
+        r->value = value_of(r);
+        looks *= 4;
+    }
+    return 0;
+}
+
 int price_choose(struct round *r)
 {
     struct market m;
@@ -520,6 +574,7 @@ int price_choose(struct round *r)
         r->value = fresh;
     }
     status = search_exactly(r, &m);
+    status = status < 0 ? status : search_widely(r, &m);
     market_clear(&m);
     return status;
 }

@@ -11,6 +11,8 @@
 
 /* --- the snapshot ---------------------------------------------------------------------------------------- */
 
+#define LOOKS_COLD 1500000 /* some 100 ms */
+
 static int check_job(const struct sched_input *in, const struct sched_job *j, int32_t *held, struct merr *err)
 {
     unsigned long long id = (unsigned long long)j->id;
@@ -103,7 +105,7 @@ static int check_ids(const struct sched_input *in, struct merr *err)
 
 int sched_round_init(struct round *r, const struct sched_input *in)
 {
-    *r = (struct round){.in = in, .n_jobs = in->n_jobs};
+    *r = (struct round){.in = in, .n_jobs = in->n_jobs, .looks = LOOKS_COLD};
     /* What is written before it is read is not zeroed; one block is less for the allocator to take and give back. */
     r->jobs = malloc((in->n_jobs + 1) * (sizeof(*r->jobs) + sizeof(*r->by_age)));
     r->order = malloc((in->n_jobs + 1) * sizeof(*r->order));

@@ -73,6 +73,7 @@ struct round {
     double prices[RATES_TYPES_MAX];
     double *tenant_prices; /* of a device within each tenant's limit, beside prices, once price_choose() is done */
     double value, dual;
+    int64_t looks;  /* at choices that a cold start may take yet (beam.c) */
     bool contended; /* minima of all jobs exceed the cluster */
 };
 
@@ -185,6 +186,10 @@ void reserve_end(struct round *r);      /* when all are chosen: who waits for th
 int exact_improve(struct round *r, double least);
 /* The same of those choices that find nodes side by side. The bound stays. */
 int exact_improve_on_nodes(struct round *r, double least);
+
+/* Of jobs that are not pinned a plan that is worth more than round.value and least, at the round's prices, with about
+ * so many looks at choices (beam.c). 1: it is chosen, 0: none was found, or -ENOMEM. */
+int beam_improve(struct round *r, double least, int64_t looks);
 
 /* Nodes for the chosen (place.c); those that fail go down to a smaller candidate or wait. 0 or -ENOMEM. */
 int place_all(struct round *r);

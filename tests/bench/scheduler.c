@@ -1,5 +1,5 @@
-/* bench scheduler - full and fast rounds at 10,000 and 100,000 devices, their growth and their gap; a long queue; a
- * month's trace
+/* bench scheduler - full and fast rounds at 10,000 and 100,000 devices, their growth and their gap; a long queue; cold
+ * starts of gangs; a month's trace
  *
  * Synthetic: nodes of eight devices in eight types; a fifth as many jobs as devices, a quarter of them waiting, each
  * with a range of counts on two to four types. The jobs that run were placed by full rounds. Times are processor time
@@ -278,6 +278,42 @@ static double backlog_ms(int rounds)
     return (double)us / rounds / 1e3;
 }
 
+/* First rounds of clusters where nothing runs and n gangs wait, a third of them larger than a node: their mean gap,
+ * and how often the limit of what a round looks at ended the search above 1 %. */
+static void cold_starts(size_t n, int runs)
+{
+    int64_t worst = 0, sum = 0, longest = 0;
+    int limited = 0;
+
+    for (int run = 0; run < runs; run++) {
+        struct world w;
+        int64_t gap = 0, us;
+
+        draws = 0;
+        seed = 100 + (uint32_t)run;
+        own_order = true;
+        world_init(&w, 1024, n);
+        w.in.n_jobs = n;
+        for (size_t i = 0; i < n; i++) {
+            w.jobs[i].min <<= draw(6);
+            w.jobs[i].max = draw(2) ? w.jobs[i].min : 2 * w.jobs[i].min;
+            w.jobs[i].workers = 0;
+        }
+        us = one(&w, SCHED_FULL, false, &gap);
+        longest = us > longest ? us : longest;
+        worst = gap > worst ? gap : worst;
+        sum += gap;
+        limited += gap > 10000;
+        world_clear(&w, n);
+    }
+    own_order = false;
+    seed = 1;
+    (void)printf("{\"bench\":\"scheduler\",\"metric\":\"gap_cold_%zu_gangs\",\"value\":%.6g,\"unit\":\"share\","
+                 "\"worst\":%.6g,\"longest_ms\":%.4g,\"reference\":\"%d of %d rounds ended at their limit\","
+                 "\"ratio\":1}\n",
+                 n, (double)sum / runs / 1e6, (double)worst / 1e6, (double)longest / 1e3, limited, runs);
+}
+
 static int report(const char *metric, double value, const char *unit, double target)
 {
     (void)printf("{\"bench\":\"scheduler\",\"metric\":\"%s\",\"value\":%.6g,\"unit\":\"%s\","
@@ -500,6 +536,9 @@ int main(int argc, char **argv)
     missed += report("gap_10k", (double)mid.gap / 1e6, "share", 0.01);
     missed += report("growth_1k_10k", growth(&small, &mid, rounds), "times", 13);
     missed += report("full_round_backlog_8k_ms", backlog_ms(quick ? 3 : 20), "ms", 15);
+    cold_starts(100, quick ? 2 : 40);
+    cold_starts(300, quick ? 2 : 40);
+    cold_starts(800, quick ? 2 : 40);
     missed += report("map_workers_us", map_us(), "us", 10);
     missed += report("plan_search_1024_ms", plan_ms(), "ms", 20);
     missed += report("trace_30d_s", trace_s(quick ? 200 : 10000, 0.9), "s", 60);
