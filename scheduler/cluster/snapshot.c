@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/try.h"
 #include "base/word.h"
 
 #define FIRST_LINE "muster-snapshot 2"
@@ -61,6 +62,12 @@ static void print_job(const struct sched_job *j, size_t profile, struct buf *out
         (void)buf_printf(out, "limit %" PRId64 "\n", j->limit_us);
     if (j->share_milli > 0)
         (void)buf_printf(out, "share %" PRId64 "\n", j->share_milli);
+    if (j->n_avoid == 0)
+        return;
+    (void)buf_printf(out, "avoid %zu", j->n_barred);
+    for (size_t i = 0; i < j->n_avoid; i++)
+        (void)buf_printf(out, " %u", j->avoid[i]);
+    (void)buf_printf(out, "\n");
 }
 
 static void print_tenant(const struct sched_tenant *t, struct buf *out)
@@ -415,6 +422,22 @@ static int read_limit(struct snapshot *s, struct line *l)
     return 0;
 }
 
+/* Of the job before it. Where they are is set when all is read. */
+static int read_avoid(struct snapshot *s, struct line *l)
+{
+    struct sched_job *j = s->in.n_jobs > 0 ? &s->jobs[s->in.n_jobs - 1] : NULL;
+
+    if (!j || j->n_avoid > 0)
+        return -EINVAL;
+    j->n_barred = (size_t)whole(l, 0, SCHED_NODES_MAX);
+    while (l->p < l->end && !l->bad) {
+        TRY(ROOM(s, avoid, s->n_avoid, SNAPSHOT_PLACES_MAX));
+        s->avoid[s->n_avoid++] = (uint32_t)whole(l, 0, SCHED_NODES_MAX - 1);
+        j->n_avoid++;
+    }
+    return 0;
+}
+
 static int read_line(struct snapshot *s, struct line *l)
 {
     static const struct {
@@ -422,7 +445,7 @@ static int read_line(struct snapshot *s, struct line *l)
         int (*take)(struct snapshot *s, struct line *l);
     } known[] = {{"config", read_config}, {"prices", read_prices},   {"type", read_type}, {"job", read_job},
                  {"node", read_node},     {"profile", read_profile}, {"rate", read_rate}, {"tenant", read_tenant},
-                 {"limit", read_limit},   {"share", read_share},     {"of", read_of}};
+                 {"limit", read_limit},   {"share", read_share},     {"of", read_of},     {"avoid", read_avoid}};
     char name[16];
     const char *rest;
     int r;
@@ -439,7 +462,7 @@ static int read_line(struct snapshot *s, struct line *l)
 /* Turn indexes into pointers. */
 static int settle(struct snapshot *s, struct merr *err)
 {
-    size_t at = 0;
+    size_t at = 0, shunned = 0;
 
     for (size_t i = 0; i < s->in.n_jobs; i++) {
         struct sched_job *j = &s->jobs[i];
@@ -449,6 +472,8 @@ static int settle(struct snapshot *s, struct merr *err)
         j->profile = &s->profiles[(uintptr_t)j->profile];
         j->places = j->n_places > 0 ? s->places + at : NULL;
         at += j->n_places;
+        j->avoid = j->n_avoid > 0 ? s->avoid + shunned : NULL;
+        shunned += j->n_avoid;
     }
     assert(at == s->n_places);
     for (size_t i = 0; i < s->n_of; i++) {
@@ -503,6 +528,7 @@ void snapshot_clear(struct snapshot *s)
     free(s->of);
     free(s->jobs);
     free(s->places);
+    free(s->avoid);
     free(s->profiles);
     *s = (struct snapshot){.n_types = 0};
 }

@@ -14,6 +14,7 @@
  *   rate type count rate_ups
  *   job id tenant class submit min max replica workers types hetero fixed home weight_milli restart restarts changed
  *       waiting attained remaining rho_milli profile [node:devices]...                               (one line)
+ *   avoid barred node...                                   nodes that the job before it does not get: so many of them never
  */
 #ifndef MUSTER_SCHEDULER_CLUSTER_SNAPSHOT_H
 #define MUSTER_SCHEDULER_CLUSTER_SNAPSHOT_H
@@ -37,10 +38,11 @@ struct snapshot { /* as parsed; in points into it, and may be changed for a what
     struct sched_tenant *tenants;
     struct sched_job *jobs;
     struct sched_place *places;
+    uint32_t *avoid;
     struct rates_profile *profiles;
     struct snapshot_of *of;
-    size_t n_profiles, n_places, n_of;
-    size_t nodes_cap, tenants_cap, jobs_cap, places_cap, profiles_cap, of_cap;
+    size_t n_profiles, n_places, n_of, n_avoid;
+    size_t nodes_cap, tenants_cap, jobs_cap, places_cap, profiles_cap, of_cap, avoid_cap;
 };
 
 /* Print a snapshot whose types have these names (without blanks). Returns 0, -EMSGSIZE of the buffer, -ENOMEM. */

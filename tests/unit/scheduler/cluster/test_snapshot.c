@@ -114,6 +114,39 @@ static void plans_are_those_of_the_golden_vectors(void **state)
     }
 }
 
+static void nodes_that_a_job_avoids_are_kept(void **state)
+{
+    static const char more[] = "avoid 1 0 1\n", *const bad[] = {"avoid 1 0 1\navoid 1 0\n", "avoid 0 x\n"};
+    struct snapshot s;
+    struct sched_plan plan;
+    struct buf text, longer;
+
+    (void)state;
+    buf_init(&text, BYTES_MAX);
+    buf_init(&longer, BYTES_MAX);
+    assert_int_equal(buf_printf(&longer, "%s%s", sample, more), 0);
+    parse(buf_text(&longer), &s);
+    assert_int_equal(s.jobs[1].n_avoid, 2);
+    assert_int_equal(s.jobs[1].n_barred, 1);
+    assert_int_equal(s.jobs[1].avoid[1], 1);
+    assert_int_equal(snapshot_print(&s.in, types, 2, &text), 0);
+    assert_string_equal(buf_text(&text), buf_text(&longer));
+    s.in.config.mode = SCHED_FULL; /* the golden plan starts job 4 on node 0, which is barred here */
+    assert_int_equal(sched_schedule(&s.in, &plan, NULL), 0);
+    assert_int_equal(plan.verdicts[1].action, SCHED_WAIT);
+    sched_plan_clear(&plan);
+    snapshot_clear(&s);
+    for (size_t i = 0; i < COUNT(bad); i++) {
+        struct merr err;
+
+        buf_reset(&longer);
+        assert_int_equal(buf_printf(&longer, "%s%s", sample, bad[i]), 0);
+        assert_int_equal(snapshot_parse(buf_text(&longer), longer.len, &s, &err), -EINVAL);
+    }
+    buf_clear(&text);
+    buf_clear(&longer);
+}
+
 static void another_node_changes_the_answer(void **state)
 {
     struct explain_cause before, after;
@@ -197,6 +230,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_printed_is_read_back_and_gives_the_same_plan),
         cmocka_unit_test(plans_are_those_of_the_golden_vectors),
+        cmocka_unit_test(nodes_that_a_job_avoids_are_kept),
         cmocka_unit_test(another_node_changes_the_answer),
         cmocka_unit_test(each_bad_line_is_named),
         cmocka_unit_test(changed_snapshots_are_refused_or_planned),
