@@ -60,6 +60,7 @@ int projects_list(struct cli *c);
 int projects_set(struct cli *c);
 int audit_run(struct cli *c);
 int reports_estimates(struct cli *c);
+int history_export(struct cli *c);
 int projects_show(struct cli *c);
 int projects_member(struct cli *c);
 int projects_delete(struct cli *c);

@@ -14,7 +14,7 @@
  *   rate type count rate_ups
  *   job id tenant class submit min max replica workers types hetero fixed home weight_milli restart restarts changed
  *       waiting attained remaining rho_milli profile [node:devices]...                               (one line)
- *   avoid barred node...                                   nodes that the job before it does not get: so many of them never
+ *   avoid barred node...                                   nodes that the job before it does not get, barred ones never
  */
 #ifndef MUSTER_SCHEDULER_CLUSTER_SNAPSHOT_H
 #define MUSTER_SCHEDULER_CLUSTER_SNAPSHOT_H
