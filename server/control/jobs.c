@@ -355,7 +355,13 @@ void jobs_get(struct core *c, struct call *call)
     if (!find(c, call, &f))
         return;
     set_etag(call, f.job);
-    view = view_whole(c, call, &f);
+    if (f.entry && !f.entry->refusal && rights_owns(http_identity(call->req), f.job->user)) {
+        view = view_job(c, f.job, f.entry, NULL);
+        (void)json_object_set_new(view, "plan", plans_view(f.job));
+        call->whole_spec = strdup(f.entry->spec_text);
+    } else {
+        view = view_whole(c, call, &f);
+    }
     if (!f.entry && f.job->kind == JOB_TRAIN && view) {
         call->body = view;
         read_it(c, call, run_last);

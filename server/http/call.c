@@ -37,6 +37,7 @@ void call_free(struct call *call)
     spec_free(call->spec);
     free(call->text);
     free(call->page);
+    free(call->whole_spec);
     http_page_unref(call->shared);
     free(call);
 }
@@ -101,7 +102,7 @@ void call_deliver(struct call *call)
         else
             http_problem(req, call->status, code ? code : "internal", "%s", detail ? detail : "out of memory");
     } else if (req) {
-        http_reply_new(req, call->status, call->reply);
+        http_reply_with_new(req, call->status, call->reply, "spec", call->whole_spec);
         call->reply = NULL;
     }
     call->req = NULL;

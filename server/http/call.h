@@ -34,6 +34,7 @@ struct call {
 
     int status; /* 0: not answered yet */
     json_t *reply;
+    char *whole_spec; /* owned: the reply's member "spec", as JSON that was read before; NULL: none */
     char etag[32];
     char *page; /* owned: an answer as text */
     bool page_is_json;

@@ -220,13 +220,33 @@ static bool tag(struct http_req *r, const char *text)
     return known && http_etag_match(known, etag);
 }
 
+/* The text of an object with one more member, which is JSON already; text is taken over, and not empty. */
+static char *with_member_new(char *text, const char *name, const char *member)
+{
+    size_t n = strlen(text), more = strlen(name) + strlen(member) + 5; /* ,"": and the end */
+    char *longer = realloc(text, n + more + 1);
+
+    if (longer)
+        (void)snprintf(longer + n - 1, more + 2, ",\"%s\":%s}", name, member);
+    else
+        free(text);
+    return longer;
+}
+
 void http_reply_new(struct http_req *r, int status, json_t *body)
+{
+    http_reply_with_new(r, status, body, NULL, NULL);
+}
+
+void http_reply_with_new(struct http_req *r, int status, json_t *body, const char *name, const char *member)
 {
     char *text = NULL;
 
     if (body) {
         text = json_dumps(body, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(17));
         json_decref(body);
+        if (text && member)
+            text = with_member_new(text, name, member);
         if (!text) {
             http_problem(r, 503, "out-of-memory", "no memory for the answer; try again");
             return;

@@ -47,6 +47,8 @@ void http_set_header(struct http_req *r, const char *name, const char *value);
 
 /* Answer. body is taken over ("stolen"), also on failure; NULL: an empty answer. */
 void http_reply_new(struct http_req *r, int status, json_t *body);
+/* The same with one member more, an object's that has some: member is JSON and borrowed. NULL: none. */
+void http_reply_with_new(struct http_req *r, int status, json_t *body, const char *name, const char *member);
 /* Answer with text; copied. */
 void http_reply_text(struct http_req *r, int status, const char *content_type, const char *text, size_t len);
 /* The same with text from malloc(), which is taken over. */

@@ -180,6 +180,13 @@ void http_reply_new(struct http_req *r, int status, json_t *body)
     free(text);
 }
 
+void http_reply_with_new(struct http_req *r, int status, json_t *body, const char *name, const char *member)
+{
+    if (body && member)
+        (void)json_object_set_new(body, name, json_loads(member, JSON_DECODE_ANY, NULL));
+    http_reply_new(r, status, body);
+}
+
 void http_reply_text(struct http_req *r, int status, const char *content_type, const char *text, size_t len)
 {
     (void)content_type;
