@@ -1,6 +1,5 @@
 /* Arrays: their tasks listed, named by ranges, tried again, and compared by what they measured. */
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,24 +103,6 @@ int arrays_retry(struct cli *c)
 
 /* --- the best tasks ---------------------------------------------------------------------------------- */
 
-/* What a task measured last of a metric; NAN: nothing. */
-static double last_of(struct cli *c, const char *id, const char *metric)
-{
-    json_auto_t *answer = NULL;
-    const json_t *column;
-    char path[256], tail[128];
-    double last = NAN;
-
-    (void)snprintf(tail, sizeof(tail), "/metrics?names=%s&points=2", metric);
-    if (cli_job_path(id, tail, path) != 0 || cli_call(c, "GET", path, NULL, NULL, &answer) != 0)
-        return NAN;
-    column = json_object_get(json_object_get(answer, "metrics"), metric);
-    for (size_t i = 0; i < json_array_size(column); i++)
-        if (json_is_number(json_array_get(column, i)))
-            last = json_number_value(json_array_get(column, i));
-    return last;
-}
-
 struct measured {
     const json_t *task; /* borrowed */
     double value;
@@ -164,9 +145,9 @@ static int show_best(struct cli *c, const json_t *tasks, const char *metric)
     if (!v)
         return cli_fail(CLI_FAILED, "no memory for %zu tasks", json_array_size(tasks));
     json_array_foreach (tasks, i, task) {
-        double value = cli_int(task, "generation") > 0 ? last_of(c, cli_str(task, "id"), metric) : NAN;
+        double value = cli_real(task, "measured");
 
-        if (!isnan(value))
+        if (json_is_number(json_object_get(task, "measured")))
             v[n++] = (struct measured){.task = task, .value = cli_option(c, "max") ? -value : value};
     }
     qsort(v, n, sizeof(*v), by_value);
@@ -191,7 +172,7 @@ int arrays_best(struct cli *c)
 {
     const char *metric = cli_option(c, "metric");
     json_auto_t *answer = NULL;
-    char filters[128];
+    char filters[160];
 
     if (cli_option(c, "min") && cli_option(c, "max"))
         return cli_fail(CLI_USAGE, "want --min or --max, not both");
@@ -200,7 +181,7 @@ int arrays_best(struct cli *c)
         return cli_fail(CLI_USAGE, "--metric '%.64s': want a name such as loss", metric);
     if (strlen(c->arg[0]) > 32 || strspn(c->arg[0], "j0123456789") != strlen(c->arg[0]))
         return cli_fail(CLI_NOT_FOUND, "'%.64s' is no array", c->arg[0]);
-    (void)snprintf(filters, sizeof(filters), "&array=%s", c->arg[0]);
+    (void)snprintf(filters, sizeof(filters), "&array=%s&fields=id,state,task&metric=%s", c->arg[0], metric);
     TRY(cli_pages(c, "/v1/jobs", filters, "jobs", SPEC_TASKS_MAX, &answer));
     return show_best(c, json_object_get(answer, "jobs"), metric);
 }

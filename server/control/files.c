@@ -172,6 +172,19 @@ void files_answer_metrics(const struct files *f, struct call *call)
     call_deliver(call);
 }
 
+json_t *files_last_measured(const struct files *f, uint64_t job, const struct call *call)
+{
+    const char *name = http_query(call->req, "metric");
+    json_auto_t *all = metrics_read(f->metrics, &f->spool, job, name, 2, is_waited_for, call->req);
+    const json_t *column = json_object_get(json_object_get(all, "metrics"), name);
+    json_t *last = NULL;
+
+    for (size_t i = json_array_size(column); i-- > 0 && !last;)
+        if (json_is_number(json_array_get(column, i)))
+            last = json_incref(json_array_get(column, i));
+    return last ? last : json_null();
+}
+
 void files_answer_series(const struct files *f, struct call *call)
 {
     struct metrics_range range = {http_query(call->req, "names"), call_number(call, "from", 0),

@@ -38,6 +38,8 @@ int files_trouble(const struct files *f);
 /* In a call that is run: answer GET .../logs and .../metrics from its query. flag: the logs are complete. */
 void files_answer_logs(const struct files *f, struct call *call);
 void files_answer_metrics(const struct files *f, struct call *call);
+/* What a job told last of the metric that the call names: a number, or null. New. */
+json_t *files_last_measured(const struct files *f, uint64_t job, const struct call *call);
 void files_answer_series(const struct files *f, struct call *call);
 
 #endif

@@ -7,7 +7,9 @@
 
 #include "server/control/arrays.h"
 #include "server/control/auth.h"
+#include "server/control/files.h"
 #include "server/control/quarantine.h"
+#include "server/control/readers.h"
 #include "server/control/records.h"
 #include "server/control/rights.h"
 #include "server/control/state.h"
@@ -16,9 +18,10 @@
 #include "server/store/job_store.h"
 
 #define LIST_DEFAULT 50
-#define LIST_MAX 1000    /* as queries.c says */
-#define LIST_LOOKS 4000  /* rows of the catalog looked at for one page */
-#define LIST_RECORDS 500 /* ended jobs read for one page that asks for a name or labels */
+#define LIST_MAX 1000     /* as queries.c says */
+#define LIST_LOOKS 4000   /* rows of the catalog looked at for one page */
+#define LIST_MEASURED 100 /* tasks of one page whose metrics are read: no other user waits long for one read */
+#define LIST_RECORDS 500  /* ended jobs read for one page that asks for a name or labels */
 
 /* --- filters ----------------------------------------------------------------------------------------- */
 
@@ -152,9 +155,9 @@ bool listing_fits(const struct listing_wish *w, const struct job *j)
 struct page {
     struct core *c;
     const struct listing_wish *wish;
-    const json_t *fields; /* names of those that are wanted; NULL: all */
-    json_t *list;
-    struct job_ids ended; /* found, and to be read and put onto the list */
+    const json_t *fields;   /* names of those that are wanted; NULL: all */
+    json_t *list, *numbers; /* the latter of those that have run, 0 of the others; NULL: nobody asks */
+    struct job_ids ended;   /* found, and to be read and put onto the list */
 };
 
 /* The fields that are wanted of a document, which is taken over. */
@@ -173,8 +176,11 @@ static json_t *pick_new(const json_t *fields, json_t *doc)
 
 static void add_job(struct page *p, const struct job *j, const struct entry *e)
 {
-    if (listing_fits(p->wish, j))
-        (void)json_array_append_new(p->list, pick_new(p->fields, view_job(p->c, j, e, NULL)));
+    if (!listing_fits(p->wish, j))
+        return;
+    (void)json_array_append_new(p->list, pick_new(p->fields, view_job(p->c, j, e, NULL)));
+    if (p->numbers)
+        (void)json_array_append_new(p->numbers, json_integer(j->generation > 0 ? (json_int_t)j->id : 0));
 }
 
 /* One that cannot be read is set aside; one that was forgotten meanwhile is left out. */
@@ -311,6 +317,39 @@ static int collect_tasks(struct page *p, const struct array *a, const struct job
     return r < 0 ? r : flush(p, err);
 }
 
+/* What each of a page's tasks measured last. On a reader's thread. */
+static void run_measured(void *core, struct call *call)
+{
+    const struct core *c = core;
+    json_t *jobs = json_object_get(call->body, "jobs"), *job;
+    const json_t *numbers = json_object_get(call->fresh, "numbers");
+    size_t i;
+
+    json_array_foreach (jobs, i, job) {
+        json_int_t number = json_integer_value(json_array_get(numbers, i));
+
+        (void)json_object_set_new(job, "measured",
+                                  number ? files_last_measured(c->files, (uint64_t)number, call) : json_null());
+    }
+    call_answer_new(call, 200, json_incref(call->body));
+    call_deliver(call);
+}
+
+static void answer_page_new(struct core *c, struct call *call, json_t *answer, json_t *numbers)
+{
+    if (!numbers) {
+        call_answer_new(call, 200, answer);
+        return;
+    }
+    json_decref(call->body);
+    json_decref(call->fresh);
+    call->body = answer;
+    call->fresh = json_pack("{s:O}", "numbers", numbers);
+    call->run = run_measured;
+    c->handed = true;
+    readers_post(c->readers, call);
+}
+
 static void answer_tasks(struct core *c, struct call *call, const char *array, struct page *page, size_t limit)
 {
     const char *cursor = http_query(call->req, "cursor");
@@ -333,17 +372,19 @@ static void answer_tasks(struct core *c, struct call *call, const char *array, s
         call_problem(call, 503, "store", "%s", err.text);
     } else {
         (void)snprintf(next, sizeof(next), "%zu", at);
-        call_answer_new(call, 200,
+        answer_page_new(c, call,
                         json_pack("{s:o, s:s?, s:o}", "jobs", page->list, "next_cursor",
-                                  at < array_size(a) ? next : NULL, "quarantine", quarantine_summary(c)));
+                                  at < array_size(a) ? next : NULL, "quarantine", quarantine_summary(c)),
+                        page->numbers);
     }
     job_clear(&ended);
 }
 
 void listing_jobs(struct core *c, struct call *call)
 {
-    const char *array = http_query(call->req, "array");
+    const char *array = http_query(call->req, "array"), *metric = http_query(call->req, "metric");
     const char *cursor = http_query(call->req, "cursor");
+    json_auto_t *numbers = NULL;
     uint64_t below = cursor && *cursor ? job_id_parse(cursor) : UINT64_MAX >> 1;
     json_auto_t *fields = NULL;
     struct catalog_query q;
@@ -356,9 +397,14 @@ void listing_jobs(struct core *c, struct call *call)
     if (!read_fields(call, &fields))
         return;
     page.fields = fields;
+    if (metric && (!array || !*metric)) {
+        call_problem(call, 422, "query-invalid", "'metric' is one's name, of the tasks of an array that 'array' names");
+        return;
+    }
     if (array) {
+        page.numbers = numbers = metric ? json_array() : NULL;
         if (listing_read(call, from_query, call, &wish))
-            answer_tasks(c, call, array, &page, limit);
+            answer_tasks(c, call, array, &page, metric && limit > LIST_MEASURED ? LIST_MEASURED : limit);
         return;
     }
     if (below == 0) {

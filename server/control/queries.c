@@ -10,11 +10,17 @@
     }
 
 const struct query_parameter queries_submit[] = {QUERY_NUMBER("dry_run", 0, 1), END};
-const struct query_parameter queries_jobs[] = {QUERY_TEXT("state"),  QUERY_TEXT("project"),
-                                               QUERY_TEXT("user"),   QUERY_TEXT("label"),
-                                               QUERY_TEXT("name~"),  LIMIT,
-                                               QUERY_TEXT("cursor"), QUERY_TEXT("fields"),
-                                               QUERY_TEXT("array"),  END};
+const struct query_parameter queries_jobs[] = {QUERY_TEXT("state"),
+                                               QUERY_TEXT("project"),
+                                               QUERY_TEXT("user"),
+                                               QUERY_TEXT("label"),
+                                               QUERY_TEXT("name~"),
+                                               LIMIT,
+                                               QUERY_TEXT("cursor"),
+                                               QUERY_TEXT("fields"),
+                                               QUERY_TEXT("array"),
+                                               QUERY_TEXT("metric"),
+                                               END};
 const struct query_parameter queries_retry[] = {QUERY_TEXT("state"), END};
 const struct query_parameter queries_audit[] = {
     QUERY_TEXT("user"), QUERY_TEXT("from"), QUERY_TEXT("to"), LIMIT, QUERY_NUMBER("cursor", 0, INT64_MAX), END};

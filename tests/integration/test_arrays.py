@@ -74,6 +74,17 @@ def test_a_matrix_fills_in_its_values_and_the_best_task_is_found(cluster):
     assert [(t["task"]["params"]["lr"], t["value"]) for t in best] == [(0.25, 0.25), (0.25, 0.25)]
     assert document(cluster, "best", array, "--max", "-n", "1")["tasks"][0]["task"]["params"]["lr"] == 2
     assert f"{array}.2" in muster(cluster, "best", array)
+    page = cluster.api("GET", f"/v1/jobs?array={array}&metric=loss&fields=task")  # which is one request for all of them
+    assert [(t["task"]["id"], t["measured"]) for t in page["jobs"]] == \
+        [(f"{array}.{i}", lr) for i, lr in enumerate((0.5, 0.5, 0.25, 0.25, 2, 2))]
+    page = cluster.api("GET", f"/v1/jobs?array={array}&metric=other&limit=2&cursor=3")
+    assert [t["measured"] for t in page["jobs"]] == [None, None] and page["next_cursor"] == "5"
+    many = cluster.submit(specs.command("true", array={"count": 120}))["id"]
+    page = cluster.api("GET", f"/v1/jobs?array={many}&metric=loss&limit=1000")
+    assert (len(page["jobs"]), page["next_cursor"]) == (100, "100")
+    cluster.action(many, "cancel")
+    for wrong in ("metric=loss", f"metric=&array={array}"):
+        assert cluster.request("GET", f"/v1/jobs?{wrong}")[0] == 422
 
 
 TRIAL = """at={folder}/${{{{index}}}}

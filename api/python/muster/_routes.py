@@ -25,11 +25,12 @@ class Routes:
 
     def list_jobs(self, *, state: Optional[str] = None, project: Optional[str] = None, user: Optional[str] = None,
             name: Optional[str] = None, label: Optional[str] = None, fields: Optional[str] = None,
-            array: Optional[str] = None, limit: Optional[int] = None, cursor: Optional[str] = None) -> ListJobsAnswer:
+            array: Optional[str] = None, metric: Optional[str] = None, limit: Optional[int] = None,
+            cursor: Optional[str] = None) -> ListJobsAnswer:
         """GET /v1/jobs: Jobs the caller may see, newest first."""
         return cast('ListJobsAnswer', self._transport.call('GET', '/v1/jobs', query={'state': state,
                 'project': project, 'user': user, 'name~': name, 'label': label, 'fields': fields, 'array': array,
-                'limit': limit, 'cursor': cursor}))
+                'metric': metric, 'limit': limit, 'cursor': cursor}))
 
     def submit_job(self, body: Any, *, dry_run: Optional[int] = None, key: Optional[str] = None) -> Union[Job, DryRun]:
         """POST /v1/jobs: Submit a job."""
@@ -295,12 +296,12 @@ class AsyncRoutes:
 
     async def list_jobs(self, *, state: Optional[str] = None, project: Optional[str] = None,
             user: Optional[str] = None, name: Optional[str] = None, label: Optional[str] = None,
-            fields: Optional[str] = None, array: Optional[str] = None, limit: Optional[int] = None,
-            cursor: Optional[str] = None) -> ListJobsAnswer:
+            fields: Optional[str] = None, array: Optional[str] = None, metric: Optional[str] = None,
+            limit: Optional[int] = None, cursor: Optional[str] = None) -> ListJobsAnswer:
         """GET /v1/jobs: Jobs the caller may see, newest first."""
         return cast('ListJobsAnswer', await self._call('GET', '/v1/jobs', query={'state': state, 'project': project,
-                'user': user, 'name~': name, 'label': label, 'fields': fields, 'array': array, 'limit': limit,
-                'cursor': cursor}))
+                'user': user, 'name~': name, 'label': label, 'fields': fields, 'array': array, 'metric': metric,
+                'limit': limit, 'cursor': cursor}))
 
     async def submit_job(self, body: Any, *, dry_run: Optional[int] = None, key: Optional[str] = None) -> Union[Job,
             DryRun]:

@@ -113,6 +113,7 @@ class Job(TypedDict, total=False):
     starts: JobStarts
     estimate: JobEstimate
     log_bytes: int
+    measured: Union[float, None]
     generation: int
     reason: JobReason
     submitted_at: str
