@@ -194,6 +194,7 @@ static void tell_all(struct core *c, struct array *a, const struct job_cause *ca
 
         own.min = e->job.min;
         own.max = e->job.max;
+        own.time_s = own.kind == CAUSE_CHANGE ? e->job.time_s : 0;
         if (own.kind == CAUSE_RESUME && (e->job.state != JOB_SUSPENDED || (a->trials && a->trials[e->position].paused)))
             continue;
         if (own.kind == CAUSE_CHANGE && e->job.priority == own.priority)

@@ -378,6 +378,28 @@ static void tasks_that_come_back_wait_for_room_in_their_array(void **state)
     assert_true(scene_entry(s, task_job(s, job, 0))->job.live); /* and it comes before new ones */
 }
 
+/* The simulator found tasks that had no limit any more once somebody had changed the priority of their array. */
+static void a_change_of_an_array_leaves_the_time_limits_of_its_tasks(void **state)
+{
+    struct scene *s = *state;
+    const struct entry *e;
+    uint64_t job;
+
+    assert_int_equal(scene_register(s, "n1", "a", 8), 200);
+    job = scene_submit(s, "{\"name\": \"a\", \"command\": {\"argv\": [\"x\"]}, \"limits\": {\"time_s\": 100}, "
+                          "\"array\": {\"count\": 4, \"max_running\": 2}}");
+    scene_wait(s, 1);
+    assert_int_equal(
+        scene_call(s, jobs_patch, scene_request("j1", NULL, NULL), json_pack("{s:i}", "priority", 80)).status, 200);
+    scene_wait(s, 1);
+    e = scene_entry(s, task_job(s, job, 0));
+    assert_int_equal(e->job.priority, 80);
+    assert_int_equal(e->job.time_s, 100);
+    scene_report_all(s, task_job(s, job, 0), "running", 0);
+    scene_wait(s, 102);
+    assert_int_equal(scene_entry(s, task_job(s, job, 0))->job.intent, JOB_TIME_UP);
+}
+
 static void priority_and_the_most_that_run_can_be_changed(void **state)
 {
     struct scene *s = *state;
@@ -615,6 +637,8 @@ int main(void)
                                         scene_stop),
         cmocka_unit_test_setup_teardown(tasks_that_come_back_wait_for_room_in_their_array, scene_start, scene_stop),
         cmocka_unit_test_setup_teardown(priority_and_the_most_that_run_can_be_changed, scene_start, scene_stop),
+        cmocka_unit_test_setup_teardown(a_change_of_an_array_leaves_the_time_limits_of_its_tasks, scene_start,
+                                        scene_stop),
         cmocka_unit_test_setup_teardown(tasks_that_failed_are_tried_again_as_an_array, scene_start, scene_stop),
         cmocka_unit_test_setup_teardown(arrays_over_a_limit_are_refused, scene_start, scene_stop),
         cmocka_unit_test_setup_teardown(a_task_whose_spec_is_not_taken_fails_alone, scene_start, scene_stop),
