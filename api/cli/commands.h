@@ -32,6 +32,7 @@ int jobs_limit(struct cli *c);
 int jobs_priority(struct cli *c);
 int follow_events(struct cli *c);
 int follow_metrics(struct cli *c);
+int compare_run(struct cli *c);
 int follow_stream(struct cli *c, const char *path, client_event_fn *fn, void *arg); /* to its end, with patience */
 /* What happened, less when, to which job and of what type; brief: less what it was before and paths. */
 void follow_print_event(const json_t *event, bool brief);

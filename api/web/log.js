@@ -1,11 +1,28 @@
-/* log - the end of a job's output, one rank or all, growing while the job runs */
+/* log - the end of a job's output, one rank or all, of one attempt; it grows while the job runs, is searched and taken home */
 import { follow, get } from './api.js';
+import { save } from './chart.js';
 import { h, isEnded, sentence, text } from './ui.js';
 
 const LINES_MAX = 5000, TAIL = 500;
 const LAST_TRIES = 60, LAST_PAUSE_MS = 500;
 const READS_MAX = 16; /* for one gap: about what the panel can show */
-const ESCAPES = /\u001b\[[0-9;?]*[A-Za-z]/g; /* colours of terminals */
+const FILE_MAX = 256 << 20; /* bytes of a file that is taken home */
+const ESCAPES = /\u001b\[[0-9;?]*[A-Za-ln-z]/g; /* of terminals, but for colours */
+const COLOURS = { 31: 'bad', 32: 'accent', 33: 'warm', 34: 'blue', 35: 'violet', 36: 'accent' };
+
+/* Text with the colours of terminals, as elements. */
+export function paint(words) {
+    let colour = '', bold = false;
+    return words.split(/\u001b\[([0-9;]*)m/).map((part, i) => {
+        if (i % 2 === 0)
+            return !part ? null : colour || bold ? h('span', { class: [colour && `ansi-${colour}`, bold && 'ansi-bold'].filter(Boolean).join(' ') }, part) : part;
+        for (const code of part.split(';').map(Number)) {
+            colour = code === 0 || code === 39 ? '' : COLOURS[code > 89 ? code - 60 : code] ?? colour;
+            bold = code === 1 || (bold && code !== 0 && code !== 22);
+        }
+        return null;
+    }).filter((part) => part !== null);
+}
 
 const STAMP = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z/; /* as our own programs begin their lines */
 
@@ -26,10 +43,13 @@ export function logPanel(id, signal) {
     const select = h('select', { 'aria-label': 'Rank' }, h('option', { value: '' }, 'All ranks'));
     const tailing = h('input', { type: 'checkbox', id: 'follow-log', checked: true });
     const box = h('pre.log', { tabindex: '0', role: 'log', 'aria-label': 'Log', 'aria-live': 'off' });
-    const note = h('p.note.pad');
+    const attempt = h('select', { 'aria-label': 'Attempt', hidden: true }, h('option', { value: '' }, 'Newest attempt'));
+    const find = h('input', { type: 'search', placeholder: 'Find in the log', 'aria-label': 'Find in the log' });
+    const home = h('button', { type: 'button', 'data-action': 'download-log', onclick: download }, 'Download');
+    const note = h('p.note.pad', { 'aria-live': 'polite' });
     const el = h('section.panel.log-panel', { 'aria-label': 'Log' }, h('.panel-head', {}, h('h2', {}, 'Log'),
-        h('label.check', { for: 'follow-log' }, tailing, 'Follow'), select), note, box);
-    let round = null, ranks = 0, many = false, job = null;
+        h('label.check', { for: 'follow-log' }, tailing, 'Follow'), find, attempt, select, home), note, box);
+    let round = null, ranks = 0, many = false, job = null, searched = false;
     const partial = new Map(); /* rank → element of a line that has not ended */
 
     const bottom = () => { if (tailing.checked) box.scrollTop = box.scrollHeight; };
@@ -45,6 +65,52 @@ export function logPanel(id, signal) {
         select.value = chosen;
     }
 
+    /* Attempts to choose from. */
+    function offerAttempts(all = []) {
+        if (all.length < 2 || attempt.children.length > all.length)
+            return;
+        const chosen = attempt.value;
+        attempt.replaceChildren(h('option', { value: '' }, 'Newest attempt'),
+            ...all.map((n) => h('option', { value: n }, `Attempt ${n}`)));
+        attempt.value = chosen;
+        attempt.hidden = false;
+    }
+
+    /* Show the lines alone that have the words. */
+    function sift(row) {
+        const words = find.value.trim().toLowerCase();
+        for (const r of row ? [row] : box.children)
+            r.hidden = !!words && !r.textContent.toLowerCase().includes(words);
+        if (words && !row)
+            text(note, `${[...box.children].filter((r) => !r.hidden).length} of the last ${box.children.length} lines.`);
+        else if (!row && box.children.length)
+            text(note, '');
+    }
+
+    /* All that is kept of what was chosen, rank by rank. */
+    async function download() {
+        const parts = [];
+        let bytes = 0;
+        try {
+            for (let rank = select.value ? Number(select.value) : 0; rank < (select.value ? Number(select.value) + 1 : Math.max(1, ranks)); rank++) {
+                for (let at = 0, more = true; more && bytes < FILE_MAX;) {
+                    const [piece] = (await get(`/v1/jobs/${id}/logs?rank=${rank}&offset=${at}${generation()}`, signal)).logs;
+                    more = !!piece && piece.next_offset > at;
+                    if (more) {
+                        parts.push(piece.text);
+                        bytes += piece.next_offset - at;
+                        at = piece.next_offset;
+                    }
+                }
+            }
+            save(new Blob(parts, { type: 'text/plain' }), `${id}.log`);
+        } catch (e) {
+            failed(e);
+        }
+    }
+
+    const generation = () => (attempt.value ? `&generation=${attempt.value}` : '');
+
     function clear() {
         box.replaceChildren();
         partial.clear();
@@ -59,12 +125,14 @@ export function logPanel(id, signal) {
                 return;
             let row = partial.get(piece.rank);
             const words = line.slice(line.lastIndexOf('\r') + 1);
-            if (row) {
-                row.lastChild.textContent = line.includes('\r') ? words : row.lastChild.textContent + words;
-            } else {
-                row = h('span.line', {}, many ? h('span.rank', {}, `${piece.rank} `) : null, h('span', {}, words));
+            if (!row) {
+                row = h('span.line', {}, many ? h('span.rank', {}, `${piece.rank} `) : null, h('span'));
+                row.raw = '';
                 box.append(row);
             }
+            row.raw = line.includes('\r') ? words : row.raw + words;
+            row.lastChild.replaceChildren(...paint(row.raw));
+            sift(row);
             if (last)
                 partial.set(piece.rank, row);
             else
@@ -72,7 +140,8 @@ export function logPanel(id, signal) {
         });
         while (box.children.length > LINES_MAX)
             box.firstChild.remove();
-        text(note, '');
+        if (!find.value.trim())
+            text(note, '');
         bottom();
     }
 
@@ -81,11 +150,12 @@ export function logPanel(id, signal) {
     async function load() {
         round?.abort();
         round = new AbortController();
-        const mine = round.signal, rank = select.value ? `&rank=${select.value}` : '';
+        const mine = round.signal, rank = (select.value ? `&rank=${select.value}` : '') + generation();
+        const tail = searched ? LINES_MAX : TAIL, chosen = !!attempt.value; /* of an earlier attempt nothing comes */
         const reached = new Map();
         let turn = Promise.resolve();
         clear();
-        many = !rank && ranks > 1;
+        many = !select.value && ranks > 1;
         const add = (p) => {
             if (mine.aborted)
                 return;
@@ -107,19 +177,21 @@ export function logPanel(id, signal) {
                 add(p);
         };
         try {
-            const past = await get(`/v1/jobs/${id}/logs?tail=${TAIL}${rank}`, mine);
+            const past = await get(`/v1/jobs/${id}/logs?tail=${tail}${rank}`, mine);
             offer(Math.max(ranks, ...past.logs.map((p) => p.rank + 1))); /* a job that has ended has no assignment */
-            many = !rank && ranks > 1;
+            offerAttempts(past.attempts);
+            many = !select.value && ranks > 1;
             past.logs.forEach((p) => reached.set(`${p.generation}:${p.rank}`, p.next_offset));
             (many ? byTime(past.logs) : past.logs).forEach((p) => p.text && put(p));
             if (!box.children.length)
                 text(note, past.removed ? 'Its logs were removed: those of all jobs took more than the server keeps.'
                     : job && isEnded(job) ? 'It wrote nothing.' : 'Nothing written yet.');
-            if (job && isEnded(job))
+            sift();
+            if (chosen || (job && isEnded(job)))
                 return;
             const next = (p) => { turn = turn.then(() => mine.aborted || fresh(p)).catch(failed); };
             const readOn = async () => {
-                const now = await get(`/v1/jobs/${id}/logs?tail=${TAIL}${rank}`, mine);
+                const now = await get(`/v1/jobs/${id}/logs?tail=${tail}${rank}`, mine);
                 now.logs.forEach(next);
                 return now.complete;
             };
@@ -142,6 +214,13 @@ export function logPanel(id, signal) {
     }
 
     select.addEventListener('change', load);
+    attempt.addEventListener('change', load);
+    find.addEventListener('input', () => {
+        if (searched || !find.value.trim())
+            return sift();
+        searched = true; /* further back than what is shown at first */
+        load();
+    });
     tailing.addEventListener('change', bottom);
     box.addEventListener('scroll', () => {
         tailing.checked = box.scrollHeight - box.scrollTop - box.clientHeight < 40;

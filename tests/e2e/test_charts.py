@@ -17,6 +17,7 @@ LINE = r'{{"v":1,"step":%d,"t":%d,"loss":%.5f,"eval/f1":%s,"eval/spike":%d}}\n'.
 PROGRAM = r"""
 [ $MUSTER_ATTEMPT = 1 ] && first=1 last=2000 || first=1500 last={steps}
 m=$MUSTER_RUN_DIR/metrics.jsonl
+echo "this is attempt $MUSTER_ATTEMPT"; printf '\033[31ma red word\033[0m and others\n'
 awk -v a=$first -v b=$last 'BEGIN {{ for (i = a; i <= b; i++)
     printf "LINE", i, 1700000000 + 10 * i, 10 / i, i % 2 ? "0.5" : "-0.5", i == {peak} ? 900 : 1 }}' >> $m
 [ $MUSTER_ATTEMPT != 1 ] || exit 3
@@ -152,3 +153,20 @@ def test_numbers_and_pictures_are_taken_home(page, job, tmp_path):
     assert head.startswith('"job","step","lines","t"') and '"loss","loss least","loss most"' in head
     assert first.startswith(f'"{job}",')
     assert picture.read_bytes()[:4] == b"\x89PNG" and picture.stat().st_size > 2000
+
+
+def test_a_log_has_attempts_colours_a_search_and_a_file(page, job, tmp_path):
+    page.driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    box = page.find(".log")[0]
+    page.wait("the newest attempt", lambda: box.text.splitlines() == ["this is attempt 2", "a red word and others"])
+    assert [e.text for e in page.find(".log .ansi-bad")] == ["a red word"]
+    page.find('[aria-label="Find in the log"]')[0].send_keys("RED")
+    page.wait("only what was looked for", lambda: box.text.splitlines() == ["a red word and others"])
+    page.says("1 of the last 2 lines.")
+    page.find('[aria-label="Find in the log"]')[0].clear()
+    page.find('[aria-label="Find in the log"]')[0].send_keys(" ")
+    page.find('[aria-label="Attempt"] option[value="1"]')[0].click()
+    page.wait("the first attempt", lambda: box.text.startswith("this is attempt 1"))
+    page.find('[data-action="download-log"]')[0].click()
+    wait_for("the file", (tmp_path / f"{job}.log").exists)
+    assert (tmp_path / f"{job}.log").read_text(encoding="ascii").splitlines()[0] == "this is attempt 1"

@@ -815,3 +815,19 @@ def test_up_and_down_leave_no_process_and_no_stale_file(tmp_path):
     finally:
         for pid in marked(mark):
             os.kill(pid, signal.SIGKILL)
+
+
+def test_jobs_are_compared_by_curves_results_and_what_differs(cluster):
+    line = '{"v":1,"step":%d,"loss":%.3f}\\n'.replace('"', r'\"')
+    jobs = [command(cluster, f"awk 'BEGIN {{ for (i = 1; i < 50; i++) printf \"{line}\", i, {scale} / i }}' "
+                    ">> $MUSTER_RUN_DIR/metrics.jsonl", priority=priority) for scale, priority in ((1, 50), (2, 60))]
+    for job in jobs:
+        cluster.wait(job, "succeeded")
+    document = said(cluster, "compare", *jobs, "-o", "json")
+    assert [j["last"] for j in document["jobs"]] == [0.02, 0.041] and document["differs"]["priority"] == [50, 60]
+    text = run(cluster, "compare", *jobs).stdout
+    dots = [sum("\u2800" < c <= "\u28ff" for c in part) for part in text.split("step ")[:2]]
+    assert all(n > 40 for n in dots), "a curve of braille dots for each job"
+    assert "priority" in text and any(row.split()[:1] == [jobs[1]] and "0.041" in row for row in text.splitlines())
+    assert "more than the 12" in run(cluster, "compare", *jobs * 7, status=2).stderr
+    assert "j9999" in run(cluster, "compare", jobs[0], "j9999", status=3).stderr
