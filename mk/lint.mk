@@ -9,17 +9,32 @@ SH_FILES := $(shell git ls-files '*.sh' .ci/run 2>/dev/null)
 CLANG_FORMAT := clang-format-14
 UNFORMATTED := worker/engine/text/unicode_tables.h # generated
 
-.PHONY: lint format
+LINTS := cppcheck types format spelling rules shell # those that take longest first
+
+.PHONY: lint format $(LINTS:%=lint-%)
 format: deps-test  ## lay out all C as .clang-format says
 	@$(CLANG_FORMAT) -i $(filter-out $(UNFORMATTED),$(C_FILES))
 
 lint: deps-test  ## floors, banned calls, long files, layout, words, spelling, types, shell, cppcheck
-	@$(PYTHON) tests/lint/rules.py $(C_FILES) $(PY_FILES) $(SH_FILES) $(MD_FILES)
+	@$(MAKE) --no-print-directory -j$(shell nproc) -k -Otarget $(LINTS:%=lint-%)
+	@echo 'lint: clean'
+
+lint-types:
+	@mypy --config-file api/python/pyproject.toml --strict --python-version 3.9 --cache-dir $(BUILD)/mypy --no-error-summary api/python/muster
+
+lint-cppcheck:
+	@cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 --enable=warning,portability \
+		--suppressions-list=tests/lint/cppcheck.txt -I. -D__x86_64__ $(filter %.c,$(filter-out tests/%,$(C_FILES)))
+
+lint-format:
 	@$(CLANG_FORMAT) --dry-run -Werror $(filter-out $(UNFORMATTED),$(C_FILES))
-	@mypy --strict --python-version 3.9 --cache-dir $(BUILD)/mypy --no-error-summary api/python/muster
-	@shellcheck -x $(SH_FILES)
+
+lint-spelling:
 	@codespell -q 3 --skip '*/node_modules/*,./tests/unit/worker/tokenizer/*,./LICENSE,./tests/fuzz/corpus/*' \
 		--ignore-words tests/lint/words.txt $$(git ls-files | grep -vE '^tests/(fuzz/corpus|unit/worker/tokenizer)/|package-lock.json')
-	@cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 --enable=warning,portability \
-		--suppressions-list=tests/lint/cppcheck.txt -j 2 -I. -D__x86_64__ $(filter %.c,$(filter-out tests/%,$(C_FILES)))
-	@echo 'lint: clean'
+
+lint-rules:
+	@$(PYTHON) tests/lint/rules.py $(C_FILES) $(PY_FILES) $(SH_FILES) $(MD_FILES)
+
+lint-shell:
+	@shellcheck -x $(SH_FILES)

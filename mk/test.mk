@@ -83,7 +83,7 @@ $(INJECT)/muster-train: $(call obj_of,worker/engine/train/main.c) $(call fault_o
 
 RESULTS := build/results
 # Builds and programs that do not need each other share the cores.
-BUILD_JOBS := -j$(shell nproc)
+BUILD_JOBS := -j$(shell echo $$(($$(nproc) + 1))) # one more: some fetch
 LINT := $(wildcard tests/lint/test_*.py)
 INTEGRATION := $(wildcard tests/integration/test_*.py)
 # Whether the verdict on a slow rank comes in time depends on what else the machine does: `make test-all` alone judges it.

@@ -34,15 +34,18 @@ PASS_ENV = f"{MARK},ASAN_*,LSAN_*,TSAN_*,UBSAN_*,UCX_*,LD_*,FAKE_*,PYTHON*"
 ENDED = ["succeeded", "failed", "cancelled"]
 
 
-def wait_for(what, check, seconds=PATIENCE_S, every=0.05):
-    """check() until it gives something true; that, or a failure that names `what`."""
-    deadline = time.monotonic() + seconds
+def wait_for(what, check, seconds=PATIENCE_S, every=None):
+    """check() until it gives something true; that, or a failure that names `what`. Unless `every` says how often, after
+    a second at half the pace: tests that wait long would keep from the others the processor that they wait for."""
+    began = time.monotonic()
+    deadline = began + seconds
     while True:
         got = check()
         if got:
             return got
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(every)
+        now = time.monotonic()
+        assert now < deadline, f"not within {seconds} s: {what}"
+        time.sleep(every or (0.05 if now < began + 1 else 0.1))
 
 
 def free_port():

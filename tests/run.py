@@ -3,10 +3,11 @@
 
 usage: run.py [--build DIR] [--jobs N] [--keep FILE] SUITE PROGRAM...
 
-A PROGRAM is a cmocka test (run with TAP output, its cases counted), or a path under tests/ given to pytest. As many run
-at once as there are cores; of pytest's twice as many, as these mostly wait for clusters. Those that judge speed come
-alone, after the others. Each gets a deadline; a program that crashes or stalls counts as one failed test with its
-output shown. `run.py sum FILE...` adds up the results of earlier runs that were kept with --keep FILE.
+A PROGRAM is a cmocka test (run with TAP output, its cases counted), or a path under tests/ given to pytest. More run
+at once than there are cores, as some wait: half as many more, of pytest's, which wait for clusters, three a core. Those
+that judge speed come alone, after the others. Each gets a deadline; a program that crashes or stalls counts as one
+failed test with its output shown. `run.py sum FILE...` adds up the results of earlier runs that were kept with
+--keep FILE.
 """
 import argparse
 import concurrent.futures
@@ -23,11 +24,13 @@ UNIT_SECONDS = int(os.environ.get("MUSTER_TEST_SECONDS", "300"))
 PYTEST_SECONDS = int(os.environ.get("MUSTER_PYTEST_SECONDS", "1500"))
 # The programs that take longest: they begin first, so that none is left alone at the end.
 ALONE = ("test_slow.py",)
-LONGEST = ("test_elastic.py test_dashboard.py test_gpu_kernels.py test_sim.py test_moving.py test_states.py "
-           "test_source_nodes.py test_kill.py test_cli_live.py test_hangs.py test_layouts.py test_readers.py "
-           "test_storm.py test_standby.py test_checkpoint_crash.py test_docs_run.py "
-           "test_comm test_ranks test_roundtrip test_metrics_read test_nccl test_lag test_comm_fault test_coded_gpu "
-           "test_faults").split()
+LONGEST = ("test_elastic.py test_dashboard.py test_gpu_kernels.py test_source_nodes.py test_moving.py test_sim.py "
+           "test_states.py test_hangs.py test_kill.py test_elastic_programs.py test_layouts.py test_readers.py "
+           "test_cli_live.py test_docs_run.py test_gpus.py test_command_jobs.py test_checkpoint_crash.py test_hf.py "
+           "test_storm.py test_standby.py test_server_agents.py test_compressed.py test_elastic_torch.py "
+           "test_comm test_kernels test_capture test_ranks test_roundtrip test_lift test_metrics_read test_nccl "
+           "test_lag test_comm_fault test_coded_gpu test_coded test_faults test_comm_message test_probe "
+           "test_codec_error test_promise").split()
 
 
 def run(argv, seconds, env=None):
@@ -125,7 +128,7 @@ def main():
 
     total = [0, 0, 0]
     programs = sorted(args.program, key=lambda p: (LONGEST + [name := os.path.basename(p)]).index(name))
-    jobs = args.jobs or min(os.cpu_count(), 8) * (2 if programs[0].endswith(".py") else 1)
+    jobs = args.jobs or min(os.cpu_count(), 8) * (6 if programs[0].endswith(".py") else 3) // 2
     alone = [p for p in programs if os.path.basename(p) in ALONE]
     for at_once, of in (jobs, [p for p in programs if p not in alone]), (1, alone):
         with concurrent.futures.ThreadPoolExecutor(at_once) as pool:

@@ -180,7 +180,7 @@ def test_work_is_shared_out_by_the_speed_of_unequal_devices_and_changes_no_bit(t
 
 
 def four_workers(corpus, **devices):
-    spec = specs.train(corpus, steps=300, devices=4, virtual_workers=4, every_steps=20)
+    spec = specs.train(corpus, steps=180, devices=4, virtual_workers=4, every_steps=20)
     spec["train"]["model"]["dropout"] = 0.1
     spec["devices"].update(devices)
     return spec

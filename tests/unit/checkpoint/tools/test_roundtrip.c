@@ -1,4 +1,5 @@
 #include "tests/unit/checkpoint/layouts.h"
+#include "tests/unit/short.h"
 
 #include <errno.h>
 
@@ -47,28 +48,18 @@ static void one_round(int i, uint64_t largest)
     assert_int_equal(io_remove_tree(dir, NULL), 0);
 }
 
-/* Rounds to make: fewer under TSan, which takes twenty times as long, unless time is given. */
-static int rounds(int usual)
-{
-#ifdef __SANITIZE_THREAD__
-    return getenv("MUSTER_TEST_LONG") ? usual : (usual + 4) / 5;
-#else
-    return usual;
-#endif
-}
-
 static void any_layout_loads_what_any_other_saved(void **state)
 {
     (void)state;
     seed_from_env();
-    for (int i = 0; i < rounds(20); i++)
+    for (int i = 0; i < test_rounds(20); i++)
         one_round(i, 2000);
 }
 
 static void states_larger_than_the_pool_come_back(void **state)
 {
     (void)state;
-    for (int i = 0; i < rounds(2); i++)
+    for (int i = 0; i < test_rounds(2); i++)
         one_round(i, 1200000);
 }
 

@@ -1,5 +1,6 @@
 /* How long a gang waits at most while small jobs come without end: until it starves, until what then runs for good has
  * ended, and two rounds. A cluster is played round by round; the seed says what comes. */
+#include "tests/unit/short.h"
 #include "tests/unit/test.h"
 
 #include <string.h>
@@ -193,7 +194,7 @@ static void a_gangs_wait_is_bounded_whatever_small_jobs_come(void **state)
     static const char *const names[MIXES] = {"commands", "commands with time limits", "elastic jobs", "all of them"};
 
     (void)state;
-    for (uint32_t seed = 1; seed <= 40; seed++)
+    for (uint32_t seed = 1; seed <= (uint32_t)test_rounds(40); seed++)
         for (int mix = 0; mix < MIXES; mix++) {
             size_t backlog = seed % 3 == 0 ? 100 : seed % 3 == 1 ? 40 : 12;
             int64_t took_s = play(seed, (enum mix)mix, backlog);

@@ -3,6 +3,7 @@
  * MUSTER_SEED draws them anew; MUSTER_TEST_LONG=1 takes all steps without uneven replicas, too.
  */
 #include "tests/unit/scheduler/diagnose/fleet.h"
+#include "tests/unit/short.h"
 #include "tests/unit/test.h"
 
 #define CLEAN_STEPS 20000
@@ -30,6 +31,9 @@ static void no_rank_of_1024_is_found_in_20000_steps_of_noise(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT(imbalance); i++) {
         int steps = imbalance[i] > 0 || getenv("MUSTER_TEST_LONG") ? CLEAN_STEPS : CLEAN_STEPS / 10;
+
+        if (test_in_short())
+            steps = CLEAN_STEPS / 10;
 
         fleet_make(&f, 8, 8, 16, seed_of() + i);
         f.imbalance = imbalance[i];
