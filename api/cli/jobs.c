@@ -36,6 +36,12 @@ static const char *submit_key(struct cli *c, char own[40])
     return own;
 }
 
+static int check_views(const struct cli *c)
+{
+    return cli_option(c, "watch") && cli_option(c, "follow") ? cli_fail(CLI_USAGE, "want --watch or --follow, not both")
+                                                             : 0;
+}
+
 /* Queue doc and say so, or follow what came of it. */
 static int queue(struct cli *c, const json_t *doc)
 {
@@ -92,8 +98,7 @@ int jobs_submit(struct cli *c)
 {
     json_auto_t *doc = NULL;
 
-    if (cli_option(c, "watch") && cli_option(c, "follow"))
-        return cli_fail(CLI_USAGE, "want --watch or --follow, not both");
+    TRY(check_views(c));
     if (c->given.rest ? c->n > 0 || !c->given.rest[0] : c->n == 0)
         return cli_fail(CLI_USAGE, "want a file with a spec, or -- and a program with its arguments: `muster submit "
                                    "job.yaml`, `muster submit --devices 2 -- python3 train.py`");
@@ -114,8 +119,7 @@ int jobs_resubmit(struct cli *c)
     json_auto_t *job = NULL, *doc = NULL;
     char path[256];
 
-    if (cli_option(c, "watch") && cli_option(c, "follow"))
-        return cli_fail(CLI_USAGE, "want --watch or --follow, not both");
+    TRY(check_views(c));
     TRY(cli_job_path(c->arg[0], "", path));
     TRY(cli_call(c, "GET", path, NULL, NULL, &job));
     if (!json_is_object(json_object_get(job, "spec")))
