@@ -95,8 +95,8 @@ def test_a_training_job_is_followed_from_the_list_to_its_curves(inside, cluster,
 
     # Its log, one rank at a time.
     inside.wait("no log", lambda: "muster-train" in inside.find(".log")[0].text)
-    inside.wait("ranks", lambda: len(inside.find(".log-panel option")) == 3)
-    inside.find('.log-panel option[value="1"]')[0].click()
+    inside.wait("ranks", lambda: len(inside.find(".log-panel [aria-label=Rank] option")) == 3)
+    inside.find('.log-panel [aria-label=Rank] option[value="1"]')[0].click()
     inside.wait("not rank 1", lambda: "rank 1 of 2" in inside.find(".log")[0].text
                 and "rank 0 of 2" not in inside.find(".log")[0].text)
 
