@@ -33,9 +33,9 @@ struct plan_job {
     int eval_sequences;    /* most held-out ones looked at together; 0: none */
     int zero;              /* 1: the optimizer's state is split over replicas */
     bool bf16, sequence_parallel;
-    bool cp_heads; /* ranks of cp exchange heads, which they share evenly; else keys and values */
-    bool dp_coded; /* gradients between replicas are compressed */
-    bool dp_keyed; /* and that leaf by leaf, so that bits do not depend on the layout */
+    bool cp_heads;          /* ranks of cp exchange heads, which they share evenly; else keys and values */
+    bool dp_coded;          /* gradients between replicas are compressed */
+    bool dp_keyed;          /* and that leaf by leaf, so that bits do not depend on the layout */
     uint64_t program_bytes; /* of a rank of no model; 0: PLAN_PROGRAM_BYTES */
 };
 

@@ -26,7 +26,7 @@ struct cluster {
     struct projects projects;
     struct roster roster;
     struct class_profiles *profiles[CLASSES_MAX]; /* owned (profiles.h); NULL: nobody has measured the class */
-    uint64_t sites; /* grows when nodes, their slots, links or profiles change; from 1 */
+    uint64_t sites;                               /* grows when nodes, their slots, links or profiles change; from 1 */
 };
 
 int cluster_init(struct cluster *cl); /* empty; 0 or -ENOMEM */

@@ -52,7 +52,7 @@ struct agent {
     struct calls *calls;
     struct node_cert *cert; /* NULL: it shows none */
     struct mirror *mirror;
-    struct checkup *checkup; /* NULL: nothing looks after the node */
+    struct checkup *checkup;   /* NULL: nothing looks after the node */
     struct profiles *profiles; /* NULL: nothing is measured */
     struct witness *witness;
     struct sessions *sessions; /* NULL: nobody has any here */
