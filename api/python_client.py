@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Write the parts of the Python package that follow from api/openapi.yaml: a method for each route that people call,
-in muster/_routes.py, and a type for each document, in muster/types.py and muster/spec_types.py.
+in muster/_routes.py, and a type for each document, in muster/types.py, muster/spec_types.py and muster/node_types.py.
 
     api/python_client.py api/openapi.yaml api/python/muster
 """
@@ -11,6 +11,7 @@ import textwrap
 
 import yaml
 
+PARTS = ("Spec", "Node")  # schemas with files of their own
 HEAD = '"""{}.\n\nWritten by `make openapi` from api/openapi.yaml.\n"""\n'
 LEFT_OUT = ("/v1/agents/", "/v1/bundles/", "/assets/", "/openapi.yaml")  # for agents, `muster submit` and browsers
 SIMPLE = {"integer": "int", "number": "float", "boolean": "bool", "string": "str", "null": "None"}
@@ -107,12 +108,16 @@ class Types:
         self.classes[at] = (name, text)
         return name
 
-    def text(self, of_spec):
-        """The file of the job spec's types, or that of the others."""
-        about = "The documents of Muster's REST surface. Every field may be missing"
-        head = HEAD.format("A job spec" if of_spec else about)
-        head += TYPING + ("" if of_spec else "from .spec_types import Spec\n\n" + "\n".join(self.aliases) + "\n")
-        return head + "\n\n" + "\n\n".join(text for name, text in self.classes if name.startswith("Spec") == of_spec)
+    def text(self, part):
+        """The file of a job spec's types, of a node's, or of all others (None)."""
+        about = {"Spec": "A job spec", "Node": "A node",
+                 None: "The documents of Muster's REST surface. Every field may be missing"}
+        head = HEAD.format(about[part]) + TYPING
+        if not part:
+            head += "".join(f"from .{name.lower()}_types import {name}\n" for name in sorted(PARTS))
+            head += "\n" + "\n".join(self.aliases) + "\n"
+        return head + "\n\n" + "\n\n".join(
+            text for name, text in self.classes if next((p for p in PARTS if name.startswith(p)), None) == part)
 
 
 def used(page):
@@ -236,7 +241,8 @@ def main():
         page = yaml.load(f, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     types = Types(used(page))
     found = list(methods(page, types))
-    pages = {"_routes.py": routes(found), "types.py": types.text(False), "spec_types.py": types.text(True)}
+    pages = {"_routes.py": routes(found), "types.py": types.text(None)}
+    pages.update({f"{part.lower()}_types.py": types.text(part) for part in PARTS})
     for name, text in pages.items():
         with open(f"{folder}/{name}", "w", encoding="utf-8") as f:
             f.write(folded(text))

@@ -231,6 +231,7 @@ struct job_spec {
     json_t *after; /* owned: a list of {job, when}; NULL: none */
     enum on_broken on_broken;
     bool singleton;
+    char *reservation; /* on whose devices it runs; NULL: none's */
 
     struct { /* seconds; 0: none */
         int time_s, queue_s, warn_s;

@@ -354,6 +354,9 @@ const struct field spec_fields[] = {
      .help = "what becomes of it when one of them can never be as wanted: it is cancelled, or held"},
     {"/singleton", FIELD_BOOL, SCOPE_ALL, AT(singleton), .def = "false",
      .help = "it starts once no job of the same name and user runs, or was queued before it"},
+    {"/reservation", FIELD_TEXT, SCOPE_ALL, AT(reservation), .hi = SPEC_NAME_MAX - 1, .computed = "none",
+     .help = "it runs on the devices of this reservation (`muster reserve`) once that begins; when it is over, as any "
+             "other job"},
     {"/limits/time_s", FIELD_INT, SCOPE_ALL, AT(limits.time_s), .lo = 0, .hi = SPEC_TIME_S_MAX, .def = "0",
      .help = "seconds that it may run, all its attempts together: then it saves, ends and has failed. Waiting does not "
              "count; 0: no limit, or what its project sets"},

@@ -1,4 +1,4 @@
-/* What the scheduler promises: when jobs start, and how good such estimates were. */
+/* What the scheduler promises: when jobs start, how good such estimates were, maintenance and reservations. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -7,6 +7,7 @@
 #include "api/cli/commands.h"
 #include "api/cli/print.h"
 #include "api/cli/promises.h"
+#include "api/times.h"
 #include "base/clock.h"
 #include "base/try.h"
 
@@ -95,4 +96,191 @@ int reports_estimates(struct cli *c)
     }
     cli_print_table_new(&table, rows);
     return 0;
+}
+
+/* --- maintenance and reservations ----------------------------------------------------------------------- */
+
+/* "+2h", "14:05" (the next), "2026-11-21 14:05" of here, or as clock_read_rfc3339(). */
+static int read_when(const char *option, const char *text, json_t *body)
+{
+    static const char *const forms[] = {"%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M", "%H:%M"};
+    int64_t us = 0, now = clock_wall_us();
+    char at[CLOCK_RFC3339_MAX];
+    int seconds;
+
+    if (!text)
+        return 0;
+    if (clock_read_rfc3339(text, &us) < 0) {
+        us = text[0] == '+' && times_parse(text + 1, &seconds) == 0 ? now + seconds * INT64_C(1000000) : 0;
+        for (size_t i = 0; us == 0 && i < sizeof(forms) / sizeof(forms[0]); i++) {
+            time_t today = (time_t)(now / 1000000);
+            struct tm tm = {.tm_mday = 0};
+            const char *end;
+
+            if (!localtime_r(&today, &tm))
+                continue;
+            tm.tm_sec = 0;
+            tm.tm_isdst = -1;
+            end = strptime(text, forms[i], &tm);
+            us = end && !*end ? (int64_t)mktime(&tm) * 1000000 : 0;
+            if (us > 0 && us < now && strcmp(forms[i], "%H:%M") == 0) {
+                tm.tm_mday++;
+                us = (int64_t)mktime(&tm) * 1000000;
+            }
+        }
+    }
+    if (us <= 0)
+        return cli_fail(CLI_USAGE, "--%s '%.64s': want a time such as +2h, 14:05, '2026-11-21 14:05' or with its zone",
+                        option, text);
+    clock_rfc3339(us, at);
+    return json_object_set_new(body, option, json_string(at)) < 0 ? cli_fail(CLI_FAILED, "no memory") : 0;
+}
+
+/* An option that is text, if it is given. */
+static int take_text(const struct cli *c, const char *name, json_t *body)
+{
+    const char *text = cli_option(c, name);
+
+    return text && json_object_set_new(body, name, json_string(text)) < 0
+               ? cli_fail(CLI_USAGE, "--%s is not UTF-8", name)
+               : 0;
+}
+
+static int send(struct cli *c, const char *path, const json_t *body)
+{
+    json_auto_t *answer = NULL;
+    char from[PROMISES_TIME_MAX], to[PROMISES_TIME_MAX];
+
+    TRY(cli_call(c, "POST", path, body, NULL, &answer));
+    if (c->json)
+        return cli_print_json(answer);
+    promises_time(cli_str(answer, "from"), from);
+    promises_time(cli_str(answer, "to"), to);
+    (void)printf("%s: from %s to %s\n", cli_str(answer, "id"), from, to);
+    return 0;
+}
+
+int maintenance_add(struct cli *c)
+{
+    const char *nodes = cli_option(c, "nodes"), *to = cli_option(c, "to");
+    json_auto_t *body = json_pack("{s:[]}", "nodes");
+
+    if (!nodes || !to)
+        return cli_fail(CLI_USAGE, "want --nodes and --to: which nodes, and until when");
+    while (*nodes) {
+        size_t n = strcspn(nodes, ",");
+
+        if (n > 0)
+            (void)json_array_append_new(json_object_get(body, "nodes"), json_stringn(nodes, n));
+        nodes += n + (nodes[n] == ',');
+    }
+    TRY(read_when("from", cli_option(c, "from"), body));
+    TRY(read_when("to", to, body));
+    TRY(take_text(c, "reason", body));
+    if (cli_option(c, "every"))
+        (void)json_object_set_new(body, "every_s", json_integer(cli_number(c, "every", 0)));
+    return send(c, "/v1/maintenance", body);
+}
+
+int reservations_add(struct cli *c)
+{
+    const char *to = cli_option(c, "to");
+    json_auto_t *body = json_pack("{s:I}", "devices", (json_int_t)cli_number(c, "devices", 0));
+
+    if (cli_number(c, "devices", 0) < 1 || !to)
+        return cli_fail(CLI_USAGE, "want --devices and --to: how many, and until when");
+    TRY(read_when("from", cli_option(c, "from"), body));
+    TRY(read_when("to", to, body));
+    TRY(take_text(c, "class", body));
+    TRY(take_text(c, "project", body));
+    TRY(take_text(c, "user", body));
+    TRY(take_text(c, "reason", body));
+    return send(c, "/v1/reservations", body);
+}
+
+/* Names, one after the other, cut to size. */
+static void join(const json_t *list, char *ret, size_t size)
+{
+    const json_t *one;
+    size_t i, at = 0;
+
+    ret[0] = '\0';
+    json_array_foreach (list, i, one) {
+        int n = at < size ? snprintf(ret + at, size - at, "%s%s", i ? "," : "", json_string_value(one)) : 0;
+
+        at += (size_t)(n > 0 ? n : 0);
+    }
+}
+
+static int list(struct cli *c, const char *path, const char *field, bool reserved)
+{
+    static const struct cli_table tables[] = {
+        {.head = {"ID", "FROM", "TO", "NOW", "EVERY", "BY", "NODES", "REASON"}, .n = 8, .state = -1},
+        {.head = {"ID", "FROM", "TO", "NOW", "DEVICES", "FOR", "NODES", "REASON"}, .n = 8, .state = -1}};
+    json_auto_t *answer = NULL;
+    json_t *rows, *one;
+    size_t i;
+
+    TRY(cli_call(c, "GET", path, NULL, NULL, &answer));
+    if (c->json)
+        return cli_print_json(answer);
+    rows = json_array();
+    json_array_foreach (json_object_get(answer, field), i, one) {
+        char from[PROMISES_TIME_MAX], to[PROMISES_TIME_MAX], what[96], whose[160], nodes[512];
+
+        promises_time(cli_str(one, "from"), from);
+        promises_time(cli_str(one, "to"), to);
+        join(json_object_get(one, "nodes"), nodes, sizeof(nodes));
+        if (reserved)
+            (void)snprintf(what, sizeof(what), "%lld %s", cli_int(one, "devices"), cli_str(one, "class"));
+        else if (cli_int(one, "every_s") > 0)
+            cli_duration((double)cli_int(one, "every_s"), what);
+        else
+            (void)snprintf(what, sizeof(what), "-");
+        (void)snprintf(whose, sizeof(whose), "%s%s%s", reserved ? cli_str(one, "project") : cli_str(one, "by"),
+                       *cli_str(one, "user") && *cli_str(one, "project") ? "/" : "",
+                       reserved ? cli_str(one, "user") : "");
+        (void)cli_row(rows,
+                      (const char *[]){cli_str(one, "id"), from, to,
+                                       json_is_true(json_object_get(one, "now")) ? "yes" : "-", what, whose, nodes,
+                                       cli_str(one, "reason")},
+                      8);
+    }
+    cli_print_table_new(&tables[reserved], rows);
+    return 0;
+}
+
+int maintenance_list(struct cli *c)
+{
+    return list(c, "/v1/maintenance", "maintenance", false);
+}
+
+int reservations_list(struct cli *c)
+{
+    return list(c, "/v1/reservations", "reservations", true);
+}
+
+static int delete (struct cli *c, const char *where)
+{
+    json_auto_t *answer = NULL;
+    char path[128];
+
+    if (strspn(c->arg[0], "mr0123456789") != strlen(c->arg[0]) || strlen(c->arg[0]) > 24)
+        return cli_fail(CLI_USAGE, "'%.64s' is none of them; they are called as m3 and r3", c->arg[0]);
+    (void)snprintf(path, sizeof(path), "%s/%s", where, c->arg[0]);
+    TRY(cli_call(c, "DELETE", path, NULL, NULL, &answer));
+    if (c->json)
+        return cli_print_json(answer);
+    (void)printf("%s is deleted\n", cli_str(answer, "id"));
+    return 0;
+}
+
+int maintenance_delete(struct cli *c)
+{
+    return delete (c, "/v1/maintenance");
+}
+
+int reservations_delete(struct cli *c)
+{
+    return delete (c, "/v1/reservations");
 }

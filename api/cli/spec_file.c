@@ -226,6 +226,8 @@ static int override(const struct cli *c, json_t *doc)
         r |= json_object_set_new(doc, "name", json_string(name));
     if (project)
         r |= json_object_set_new(doc, "project", json_string(project));
+    if (cli_option(c, "reservation"))
+        r |= json_object_set_new(doc, "reservation", json_string(cli_option(c, "reservation")));
     if (priority >= 0)
         r |= json_object_set_new(doc, "priority", json_integer(priority));
     if (devices > 0)

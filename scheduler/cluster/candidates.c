@@ -70,9 +70,10 @@ static struct range range_of(const struct sched_job *job)
 }
 
 /* Powers of two inside a node, whole nodes above it, both ends of the range; of few devices every count. */
-static void add_type(struct round *r, struct row *row, const struct sched_job *job, int type, struct range g, int room)
+static void add_type(struct round *r, struct row *row, const struct rjob *j, int type, struct range g, int room)
 {
-    int32_t size = r->node_size[type], hi = least(g.hi, r->total[type]);
+    const struct sched_job *job = j->job;
+    int32_t size = r->node_size[type], hi = least(g.hi, closing_total(r, j, type));
     int end = row->n + room;
 
     hi -= hi % g.step;
@@ -244,7 +245,7 @@ static void collect(struct round *r, struct rjob *j, struct row *row, const stru
         types += (job->types >> t & 1) && r->total[t] > 0;
     for (int t = 0; t < RATES_TYPES_MAX; t++) {
         if ((sched_job_types(job) >> t & 1) && r->total[t] > 0)
-            add_type(r, row, job, t, g, (room - row->n) / (types - seen));
+            add_type(r, row, j, t, g, (room - row->n) / (types - seen));
         seen += (job->types >> t & 1) && r->total[t] > 0;
     }
     if (job->hetero_ok && job->workers > 0 && (g.step == 1 || job->stage > 0) &&
@@ -469,7 +470,7 @@ static const struct rjob **memo_of(const struct round *r, const struct sched_job
 static int find_row(struct round *r, struct rjob *j, const struct sched_shape *now)
 {
     bool known = false;
-    const struct rjob **at = j->job->n_places == 0 ? memo_of(r, j->job, &known) : NULL;
+    const struct rjob **at = r->memo && j->reach == 0 && j->job->n_places == 0 ? memo_of(r, j->job, &known) : NULL;
     const struct rjob *like = at && known ? *at : NULL;
     struct row row;
 
@@ -490,7 +491,11 @@ static int recall_row(struct round *r, struct rjob *j, const struct sched_shape 
     struct cache_key key = cache_key_of(j->job, now, j->lost);
     const struct cand *known;
     struct row row;
-    int n = cache_find(r->in->cache, &key, &known, ret_worth);
+    int n;
+
+    if (j->reach > 0)
+        return find_row(r, j, now);
+    n = cache_find(r->in->cache, &key, &known, ret_worth);
 
     if (n < 0) {
         collect(r, j, &row, now);

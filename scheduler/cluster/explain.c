@@ -25,6 +25,8 @@ const char *explain_code_name(enum explain_code code)
         [EXPLAIN_NO_LAYOUT] = "no-layout",
         [EXPLAIN_SHRUNK] = "shrunk",
         [EXPLAIN_SLOW] = "slow-devices",
+        [EXPLAIN_CLOSING] = "closing",
+        [EXPLAIN_RESERVATION] = "reservation",
         [EXPLAIN_ARRAY] = "array-max-running",
         [EXPLAIN_DEPENDENCY] = "dependency",
         [EXPLAIN_SINGLETON] = "singleton",
@@ -69,6 +71,7 @@ struct explain_wait explain_wait(const struct explain_tally *tally, const struct
         [SCHED_BEHIND] = EXPLAIN_BEHIND,          [SCHED_LIMIT] = EXPLAIN_LIMIT,
         [SCHED_TOO_BIG] = EXPLAIN_TOO_SMALL,      [SCHED_FRAGMENTED] = EXPLAIN_FRAGMENTED,
         [SCHED_RECLAIMED] = EXPLAIN_INSUFFICIENT, [SCHED_SLOW] = EXPLAIN_INSUFFICIENT,
+        [SCHED_CLOSING] = EXPLAIN_CLOSING,
     };
     const struct sched_job *j = &in->jobs[job];
     const struct sched_verdict *v = &plan->verdicts[job];
@@ -178,6 +181,9 @@ static void advise(const struct sched_input *in, size_t job, struct explain_caus
         break;
     case EXPLAIN_NO_LAYOUT:
         add_help(c, EXPLAIN_WIDEN, 0, 0);
+        break;
+    case EXPLAIN_CLOSING:
+        add_help(c, EXPLAIN_SHORTEN, 0, 0);
         break;
     default:
         break;
@@ -299,6 +305,15 @@ static void say_cause(const struct explain_wait *w, char *ret, size_t size)
     case EXPLAIN_SHRUNK:
         (void)snprintf(ret, size, "runs on fewer than the %d devices it could use: %s", w->need, free_ones);
         return;
+    case EXPLAIN_CLOSING:
+        (void)snprintf(ret, size,
+                       "takes %d devices; those that are free are to be in maintenance or kept for others before its "
+                       "time limit is over",
+                       w->need);
+        return;
+    case EXPLAIN_RESERVATION:
+        (void)snprintf(ret, size, "waits for its reservation r%llu to begin", behind);
+        return;
     case EXPLAIN_SLOW:
         (void)snprintf(ret, size,
                        "%d of its devices %s slower than others of the class; it moves where as many that "
@@ -349,6 +364,9 @@ static void help_text(const struct explain_help *h, char *ret, size_t size)
         return;
     case EXPLAIN_WIDEN:
         (void)snprintf(ret, size, "lower devices.min or allow more classes");
+        return;
+    case EXPLAIN_SHORTEN:
+        (void)snprintf(ret, size, "give it a shorter time limit");
         return;
     case EXPLAIN_RAISE_QUOTA:
         (void)snprintf(ret, size, "raise the quota of its project, or end another of its jobs");

@@ -30,6 +30,8 @@ enum explain_code {
     EXPLAIN_SPARES,      /* it would fit if no devices were kept as spares */
     EXPLAIN_DEPENDENCY,  /* it comes after jobs that are not as wanted yet */
     EXPLAIN_SINGLETON,   /* behind is of its name and user, and it is to be the only one */
+    EXPLAIN_CLOSING,     /* its time limit runs into maintenance or a reservation of the free devices */
+    EXPLAIN_RESERVATION, /* behind: number of the reservation that it names, which begins later */
     EXPLAIN_SLOW,        /* it runs on devices that are slower than others of their class; need: so many */
 };
 
@@ -57,6 +59,7 @@ enum explain_help_kind {
     EXPLAIN_ADD_NODE,
     EXPLAIN_WIDEN, /* lower its minimum or allow more classes */
     EXPLAIN_RAISE_QUOTA,
+    EXPLAIN_SHORTEN, /* its time limit */
 };
 
 struct explain_help {

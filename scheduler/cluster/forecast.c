@@ -8,9 +8,13 @@
 
 #define MASKS_MAX 64 /* choices of types that are told apart; the last stands for all others */
 
-static const char *const basis_names[] = {
-    [FORECAST_UNKNOWN] = "unknown",     [FORECAST_BY_WORK] = "work-left", [FORECAST_BY_LIMITS] = "time-limits",
-    [FORECAST_BY_ROUND] = "next-round", [FORECAST_RESERVED] = "reserved", [FORECAST_BASES] = NULL};
+static const char *const basis_names[] = {[FORECAST_UNKNOWN] = "unknown",
+                                          [FORECAST_BY_WORK] = "work-left",
+                                          [FORECAST_BY_LIMITS] = "time-limits",
+                                          [FORECAST_BY_ROUND] = "next-round",
+                                          [FORECAST_BY_CALENDAR] = "calendar",
+                                          [FORECAST_RESERVED] = "reserved",
+                                          [FORECAST_BASES] = NULL};
 
 struct release { /* devices of a type that come free */
     int64_t at_us;
@@ -156,8 +160,15 @@ static int fill_pools(struct outlook *o)
 {
     int32_t idle[RATES_TYPES_MAX] = {0};
 
-    for (size_t i = 0; i < o->in->n_nodes; i++)
-        idle[o->in->nodes[i].type] += o->in->nodes[i].devices;
+    for (size_t i = 0; i < o->in->n_nodes; i++) {
+        const struct sched_node *n = &o->in->nodes[i];
+
+        idle[n->type] += n->devices;
+        if (n->opens_us > 0 && pool_add(&o->pools[n->type], (struct release){.at_us = n->opens_us,
+                                                                             .n = n->drained + n->silent,
+                                                                             .basis = FORECAST_BY_CALENDAR}) < 0)
+            return -ENOMEM;
+    }
     for (size_t p = 0; p < o->plan->n_places; p++)
         idle[o->in->nodes[o->plan->places[p].node].type] -= o->plan->places[p].devices;
     for (size_t i = 0; i < o->in->n_jobs; i++)

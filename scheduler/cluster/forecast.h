@@ -12,11 +12,12 @@
 #define FORECAST_JOBS_MAX 512 /* of those that wait; of the others nobody knows when they start */
 
 enum forecast_basis {
-    FORECAST_UNKNOWN,   /* nobody can say when it starts */
-    FORECAST_BY_WORK,   /* by the work left of what runs and its measured speed */
-    FORECAST_BY_LIMITS, /* by the time limit of what runs */
-    FORECAST_BY_ROUND,  /* in a coming full round, for which elastic jobs give way */
-    FORECAST_RESERVED,  /* by the devices that are kept for it */
+    FORECAST_UNKNOWN,     /* nobody can say when it starts */
+    FORECAST_BY_WORK,     /* by the work left of what runs and its measured speed */
+    FORECAST_BY_LIMITS,   /* by the time limit of what runs */
+    FORECAST_BY_ROUND,    /* in a coming full round, for which elastic jobs give way */
+    FORECAST_BY_CALENDAR, /* when a maintenance or a reservation begins or is over */
+    FORECAST_RESERVED,    /* by the devices that are kept for it */
     FORECAST_BASES,
 };
 

@@ -314,11 +314,18 @@ static void unplace(struct board *b, struct rjob *j)
     j->placed = false;
 }
 
+/* A node that closes is for nobody whose time limit runs into that; who has none goes elsewhere where that is possible.
+ * Whoever is there may stay. */
 static void mark_avoided(struct board *b, const struct sched_job *job, bool on)
 {
+    for (size_t i = 0; i < b->r->n_closing; i++) {
+        uint32_t node = b->r->closing[i];
+
+        b->shun[node] = !on || b->own[node] ? 0 : closing_bars(b->r, job, node) ? 2 : job->limit_us == 0;
+    }
     for (size_t i = 0; i < job->n_avoid; i++)
         b->shun[job->avoid[i]] = !on ? 0 : i < job->n_barred ? 2 : 1;
-    b->avoids = on && job->n_avoid > 0;
+    b->avoids = on && (job->n_avoid > 0 || b->r->n_closing > 0);
 }
 
 /* 1 when the job got its nodes, 0 when they do not exist, -ENOMEM. */
@@ -350,7 +357,7 @@ static int place_job(struct board *b, struct rjob *j)
 
 static bool may_move(const struct rjob *j)
 {
-    return j->placed && j->place_n == 1 && !j->pinned && !j->job->fixed && j->job->n_avoid == 0;
+    return j->placed && j->place_n == 1 && !j->pinned && !j->job->fixed && j->job->n_avoid == 0 && j->reach == 0;
 }
 
 /* Move one small job so that j fits beside the rest of a node. 1: it fits now. */

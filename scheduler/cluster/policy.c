@@ -20,7 +20,7 @@ bool choice_fits(const struct round *r, const struct rjob *j, int c)
             continue;
         for (int f = 0; from && f < 2; f++)
             n -= from->type[f] == type ? from->n[f] : 0;
-        if (n > 0 && n > r->total[type] - r->used[type])
+        if (n > 0 && (n > r->total[type] - r->used[type] || !closing_fits(r, j, type, n)))
             return false;
     }
     return true;
@@ -39,6 +39,7 @@ void choice_set(struct round *r, struct rjob *j, int c)
         for (int k = 0; k < 2; k++)
             if (s->type[k] >= 0)
                 r->used[s->type[k]] += sign * s->n[k];
+        closing_count(r, j, s, sign);
         tenants_count(r, j->job->tenant, s, sign);
     }
 }

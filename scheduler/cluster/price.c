@@ -217,12 +217,25 @@ static void find_prices(struct round *r, struct market *m)
 
 /* --- from choices to a plan that fits ----------------------------------------------------------------------- */
 
+/* Of too many that reach a time at which nodes close the youngest get nothing. */
+static void trim_closing(struct round *r)
+{
+    for (size_t i = r->n_jobs; i-- > 0 && r->n_horizons > 0;) {
+        struct rjob *j = &r->jobs[i];
+        const struct sched_shape *s = j->chosen == NONE ? NULL : &cand_of(r, j, j->chosen)->shape;
+
+        if (s && (!closing_fits(r, j, s->type[0], 0) || (s->type[1] >= 0 && !closing_fits(r, j, s->type[1], 0))))
+            choice_set(r, j, NONE);
+    }
+}
+
 static void count_choices(struct round *r)
 {
     memset(r->used, 0, sizeof(r->used));
     memset(r->tenant_used, 0, r->in->n_tenants * sizeof(*r->tenant_used));
     if (r->tenants_nest)
         memset(r->tenant_type_used, 0, r->in->n_tenants * RATES_TYPES_MAX * sizeof(*r->tenant_type_used));
+    closing_reset(r);
     for (size_t i = 0; i < r->n_jobs; i++) {
         struct rjob *j = &r->jobs[i];
         int16_t c = j->chosen;
@@ -231,6 +244,7 @@ static void count_choices(struct round *r)
         if (c != NONE)
             choice_set(r, j, c);
     }
+    trim_closing(r);
 }
 
 static bool over(const struct round *r, const struct rjob *j, int c)

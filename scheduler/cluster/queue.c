@@ -42,18 +42,21 @@ static size_t line_up(struct round *r)
 }
 
 /* Types that the job could run on; 0: none holds its minimum, and it is told so elsewhere. */
-static uint32_t types_of(const struct round *r, const struct sched_job *job, int32_t least)
+static uint32_t types_of(const struct round *r, const struct rjob *j, int32_t least)
 {
+    const struct sched_job *job = j->job;
     uint32_t types = 0;
     int64_t sum = 0;
     bool one = false;
 
     for (int t = 0; t < RATES_TYPES_MAX; t++) {
-        if (!(sched_job_types(job) >> t & 1) || r->total[t] == 0 || job->profile->n[t] == 0)
+        int32_t total = closing_total(r, j, t);
+
+        if (!(sched_job_types(job) >> t & 1) || total == 0 || job->profile->n[t] == 0)
             continue;
         types |= UINT32_C(1) << t;
-        sum += r->total[t];
-        one = one || r->total[t] >= least;
+        sum += total;
+        one = one || total >= least;
     }
     return one || (job->hetero_ok && sum >= least) ? types : 0;
 }
@@ -87,7 +90,7 @@ void queue_cut(struct round *r)
     memset(&in, 0, offsetof(struct intake, tenant) + r->in->n_tenants * sizeof(in.tenant[0]));
     for (size_t i = 0; i < n; i++) {
         struct rjob *j = &r->jobs[r->order[i]];
-        uint32_t types = types_of(r, j->job, j->least);
+        uint32_t types = types_of(r, j, j->least);
 
         if (types != 0)
             j->crowded = !take_up(r, &in, j->job, types, j->least);

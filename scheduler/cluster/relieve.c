@@ -131,7 +131,7 @@ static bool may_gain(const struct round *r, const struct rjob *j)
     bool slow = false;
 
     if (j->chosen == NONE || j->chosen != j->current || !j->kept || job->fixed || job->workers < 1 ||
-        job->remaining_us < 0 || job->n_avoid > 0 ||
+        job->remaining_us < 0 || job->n_avoid > 0 || j->reach > 0 ||
         (!job->hasty && r->in->config.now_us - job->changed_us < r->in->config.hold_us))
         return false;
     for (size_t i = 0; i < job->n_places; i++)

@@ -238,6 +238,8 @@ static bool find_wish(const struct round *r, struct survey *s, const struct rjob
 {
     for (size_t i = 0; i < j->job->n_barred; i++)
         s->barred[j->job->avoid[i]] = true;
+    for (size_t i = 0; i < r->n_closing; i++)
+        s->barred[r->closing[i]] |= closing_bars(r, j->job, r->closing[i]);
     s->best.free_us = INT64_MAX;
     for (int c = 0; c < j->n && shape_size(&cand_of(r, j, c)->shape) == shape_size(&cand_of(r, j, 0)->shape); c++) {
         if (only != NONE)
@@ -256,6 +258,8 @@ static bool find_wish(const struct round *r, struct survey *s, const struct rjob
     }
     for (size_t i = 0; i < j->job->n_barred; i++)
         s->barred[j->job->avoid[i]] = false;
+    for (size_t i = 0; i < r->n_closing; i++)
+        s->barred[r->closing[i]] = false;
     return s->best.free_us < INT64_MAX;
 }
 

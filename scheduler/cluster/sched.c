@@ -130,7 +130,8 @@ int sched_round_init(struct round *r, const struct sched_input *in)
     }
     tenants_init(r);
     memcpy(r->prices, in->prices, sizeof(r->prices));
-    return age_sort(r);
+    TRY(age_sort(r));
+    return closing_init(r);
 }
 
 void sched_round_clear(struct round *r)
@@ -139,6 +140,7 @@ void sched_round_clear(struct round *r)
     free(r->order);
     free(r->node_free);
     free(r->kept);
+    free(r->closing);
     free(r->tenant_used);
     free(r->tenant_prices);
     free(r->tenant_cap);
@@ -174,6 +176,8 @@ static enum sched_reason reason_of(const struct round *r, const struct rjob *j)
         return j->relieved ? SCHED_SLOW : SCHED_RUNS;
     for (int t = 0; t < RATES_TYPES_MAX; t++)
         total += sched_job_types(job) >> t & 1 ? r->total[t] : 0;
+    if (job->n_places == 0 && total >= job->min && (closing_blames(r, j) || (j->n == 0 && !j->crowded && j->reach > 0)))
+        return SCHED_CLOSING;
     if ((j->n == 0 && !j->crowded) || total < job->min)
         return SCHED_TOO_BIG;
     if (job->n_places > 0)

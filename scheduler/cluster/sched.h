@@ -49,6 +49,8 @@ struct sched_node {
     int32_t drained, silent, spare;
     int32_t slow_milli; /* known to be slow: its devices take so many thousandths of what their type takes; 0: well */
     int64_t slow_us;    /* since when that is known */
+    int64_t closes_us;  /* when jobs have to have left it (calendar.h); 0: never */
+    int64_t opens_us;   /* when those of its devices that are drained come back; 0: nobody knows */
 };
 
 struct sched_tenant {
@@ -145,6 +147,7 @@ enum sched_reason {
     SCHED_TOO_BIG,    /* the cluster never holds its minimum */
     SCHED_FRAGMENTED, /* enough devices are free, but not side by side */
     SCHED_RECLAIMED,  /* its devices went to a guarantee or were lost */
+    SCHED_CLOSING,    /* its time limit runs into a time when nodes are closed, or kept for others */
     SCHED_SLOW,       /* MOVE: for slow devices it gets such that are well */
 };
 

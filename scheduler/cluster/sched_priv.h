@@ -7,6 +7,7 @@
 #define ROUND_MEMO 1024
 #define MASKS_MAX 64       /* choices of types that are told apart; the first is all of them */
 #define EXACT_JOBS_MAX 512 /* in a round of more the prices alone come close enough to the best plan */
+#define HORIZONS_MAX 16    /* times at which nodes close that are told apart */
 #define NONE (-1)          /* no candidate: the job gets nothing */
 
 struct cand {
@@ -30,6 +31,7 @@ struct rjob {                    /* a job in the round, by age */
     bool placed;
     bool kept;         /* where it was */
     bool relieved;     /* of slow devices, for others of the same types */
+    uint8_t reach;     /* so many of the times at which nodes close are too early for it (closing.c) */
     uint8_t mask;      /* of its types, in round.masks */
     int32_t least;     /* devices it takes at least */
     double weight;     /* of what it gains */
@@ -40,6 +42,13 @@ struct rjob {                    /* a job in the round, by age */
     int32_t kept_n;                /* idle devices that are kept for it */
     int64_t starts_us;             /* when it gets those that are kept for it at the latest; 0: nobody knows */
     uint32_t place_first, place_n; /* in round.places */
+};
+
+struct horizon { /* a time at which nodes close */
+    int64_t at_us;
+    int32_t total[RATES_TYPES_MAX]; /* devices that are open after it, and */
+    int32_t held[RATES_TYPES_MAX];  /* those of them that jobs have, and */
+    int32_t used[RATES_TYPES_MAX];  /* these with those that jobs are to get that reach it */
 };
 
 struct round {
@@ -70,6 +79,10 @@ struct round {
     uint64_t kept_for[RATES_TYPES_MAX];     /* the first job that they are kept for */
     struct sched_place *places;
     size_t n_places, places_cap;
+    struct horizon horizons[HORIZONS_MAX]; /* n_horizons of them, by time */
+    size_t n_horizons;
+    uint32_t *closing; /* nodes that close, n_closing of them */
+    size_t n_closing;
     double prices[RATES_TYPES_MAX];
     double *tenant_prices; /* of a device within each tenant's limit, beside prices, once price_choose() is done */
     double value, dual;
@@ -110,6 +123,15 @@ void queue_cut(struct round *r);
 /* Whether the job may change from its present candidate to c within used and the tenants' limits (policy.c). */
 bool choice_fits(const struct round *r, const struct rjob *j, int c);
 void choice_set(struct round *r, struct rjob *j, int c); /* counts used and tenant_used */
+
+/* Nodes that close (closing.c). Of a round whose jobs are in order: 0 or -ENOMEM. */
+int closing_init(struct round *r);
+int32_t closing_total(const struct round *r, const struct rjob *j, int type); /* devices that it could be put on */
+bool closing_fits(const struct round *r, const struct rjob *j, int type, int32_t more);
+void closing_count(struct round *r, const struct rjob *j, const struct sched_shape *s, int sign);
+void closing_reset(struct round *r); /* nobody is to get any */
+bool closing_bars(const struct round *r, const struct sched_job *job, uint32_t node);
+bool closing_blames(const struct round *r, const struct rjob *j); /* whether it waits for that */
 
 /* Limits of tenants, of those that they are within, and by type (tenants.c). from, to: what the job has and would have;
  * NULL: nothing. */

@@ -25,9 +25,9 @@ const char *sched_action_name(enum sched_action action)
 
 const char *sched_reason_name(enum sched_reason reason)
 {
-    static const char *const name[] = {"runs",         "insufficient-devices", "behind",
-                                       "tenant-limit", "cluster-too-small",    "fragmented",
-                                       "reclaimed",    "slow-device"};
+    static const char *const name[] = {
+        "runs",    "insufficient-devices", "behind", "tenant-limit", "cluster-too-small", "fragmented", "reclaimed",
+        "closing", "slow-device"};
 
     assert((size_t)reason < sizeof(name) / sizeof(name[0]));
     return name[reason];

@@ -91,6 +91,8 @@ static void print_node(const struct sched_node *n, struct buf *out)
     if (n->spare > 0)
         (void)buf_printf(out, " %d", n->spare);
     (void)buf_printf(out, "\n");
+    if (n->closes_us > 0 || n->opens_us > 0)
+        (void)buf_printf(out, "closes %" PRId64 " %" PRId64 "\n", n->closes_us, n->opens_us);
 }
 
 int snapshot_print(const struct sched_input *in, const char *const *types, size_t n_types, struct buf *out)
@@ -322,6 +324,16 @@ static int read_node(struct snapshot *s, struct line *l)
     return snapshot_add_node(s, n);
 }
 
+/* Of the node before it. */
+static int read_closes(struct snapshot *s, struct line *l)
+{
+    if (s->in.n_nodes == 0)
+        return -EINVAL;
+    s->nodes[s->in.n_nodes - 1].closes_us = whole(l, 0, INT64_MAX / 4);
+    s->nodes[s->in.n_nodes - 1].opens_us = whole(l, 0, INT64_MAX / 4);
+    return 0;
+}
+
 static int read_profile(struct snapshot *s, struct line *l)
 {
     int r = ROOM(s, profiles, s->n_profiles, SNAPSHOT_PROFILES_MAX);
@@ -445,7 +457,8 @@ static int read_line(struct snapshot *s, struct line *l)
         int (*take)(struct snapshot *s, struct line *l);
     } known[] = {{"config", read_config}, {"prices", read_prices},   {"type", read_type}, {"job", read_job},
                  {"node", read_node},     {"profile", read_profile}, {"rate", read_rate}, {"tenant", read_tenant},
-                 {"limit", read_limit},   {"share", read_share},     {"of", read_of},     {"avoid", read_avoid}};
+                 {"limit", read_limit},   {"share", read_share},     {"of", read_of},     {"avoid", read_avoid},
+                 {"closes", read_closes}};
     char name[16];
     const char *rest;
     int r;

@@ -95,8 +95,9 @@ struct job {
     int time_s, queue_s, warn_s; /* limits; 0: none */
     struct job_after *after;     /* owned */
     size_t n_after;
-    bool after_hold; /* it is held, not cancelled, where one of them is broken */
-    bool singleton;  /* it is the only one of its name and user that runs */
+    bool after_hold;                 /* it is held, not cancelled, where one of them is broken */
+    char reservation[SPEC_NAME_MAX]; /* on whose devices it runs; "": none's */
+    bool singleton;                  /* it is the only one of its name and user that runs */
 
     enum job_state state;
     enum job_intent intent;

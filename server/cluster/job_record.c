@@ -121,6 +121,7 @@ static const struct field {
     FIELD(OBJECT, params),
     FIELD(BOOL, after_hold),
     FIELD(BOOL, singleton),
+    FIELD(ARRAY_OF_CHAR, reservation),
     FIELD(INT, time_s),
     FIELD(INT, queue_s),
     FIELD(INT, warn_s),

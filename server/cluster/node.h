@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/bucket.h"
+#include "scheduler/cluster/calendar.h"
 #include "scheduler/cluster/slow.h"
 #include "scheduler/plan/cost.h"
 #include "server/cluster/health.h"
@@ -34,8 +35,9 @@ struct slot { /* a device, or a share of a processor (slots.h) */
     bool trains;        /* training may use it */
     bool spare;         /* set aside for a run that loses one (spares.h) */
     struct slow_device slow;
-    uint64_t slow_alone;     /* the job by whose own past alone it was found slow; 0: by others beside it */
-    int threads, memory_mib; /* 0: not told */
+    uint64_t slow_alone;            /* the job by whose own past alone it was found slow; 0: by others beside it */
+    int threads, memory_mib;        /* 0: not told */
+    struct calendar_state calendar; /* what maintenance and reservations say of it now (bookings.h) */
 };
 
 struct node;

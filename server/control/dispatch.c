@@ -4,11 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "server/cluster/links.h"
 #include "server/cluster/shares.h"
 #include "server/cluster/slots.h"
 #include "server/cluster/stragglers.h"
+#include "server/control/booking.h"
 #include "server/control/change.h"
 #include "server/control/estimates.h"
 #include "server/control/givers.h"
@@ -105,7 +107,8 @@ static size_t pick_of(const struct core *c, const struct target *t, bool spare, 
         const struct slot *s = &t->node->slots[k];
 
         if (s->class_ != t->class_ || s->slow.slow != t->slow || s->spare != spare || s->job != 0 || !slots_usable(s) ||
-            is_picked(p, n, t->node->name, s->slot))
+            s->calendar.shut || s->calendar.holder != t->holder ||
+            (t->closes_us >= 0 && s->calendar.closes_us != t->closes_us) || is_picked(p, n, t->node->name, s->slot))
             continue;
         memcpy(p[n].node, t->node->name, sizeof(p[n].node));
         memcpy(p[n].address, t->node->address, sizeof(p[n].address));
@@ -281,6 +284,8 @@ static void follow_verdict(struct core *c, const struct round *r, const struct s
         e->target[e->n_target++] = (struct target){.node = r->rows[at->node].node,
                                                    .class_ = r->rows[at->node].class_,
                                                    .slow = r->rows[at->node].slow,
+                                                   .holder = r->rows[at->node].calendar.holder,
+                                                   .closes_us = r->rows[at->node].calendar.closes_us,
                                                    .n = at->devices};
         devices += at->devices;
     }
@@ -325,7 +330,8 @@ static bool target_own(struct core *c, struct entry *e)
             return false;
         }
         if (k == e->n_target)
-            e->target[e->n_target++] = (struct target){.node = node, .class_ = class_, .slow = slow};
+            e->target[e->n_target++] = (struct target){
+                .node = node, .class_ = class_, .slow = slow, .holder = round_of(c, e), .closes_us = -1};
         e->target[k].n++;
     }
     return e->n_target > 0;
@@ -359,7 +365,8 @@ static void follow_plan(struct core *c, const struct round *r, const struct sche
     for (size_t i = 0; i < r->in.n_jobs; i++)
         if (r->entries[i]->n_target > 0 && job_waits(&r->entries[i]->job))
             try_start(c, r->entries[i]);
-    memcpy(c->dispatch.prices, plan->prices, sizeof(c->dispatch.prices));
+    if (r->holder == 0)
+        memcpy(c->dispatch.prices, plan->prices, sizeof(c->dispatch.prices));
     if (r->in.config.mode == SCHED_FULL)
         c->dispatch.next_full_us = c->now.mono_us + c->cfg.sched.round_us;
     if (could_grow(r, &tally) && c->dispatch.next_full_us > c->now.mono_us + c->cfg.sched.round_us / EARLIER)
@@ -391,16 +398,63 @@ static void leave_failing(struct core *c)
     }
 }
 
-void dispatch_plan(struct core *c, struct dispatch_planned *ret)
+/* Whether the device is not for this job now. */
+static bool is_kept_from(const struct core *c, const struct job *j, const struct calendar_state *s)
 {
-    bool full = c->now.mono_us >= c->dispatch.next_full_us && !hears_first_words(c);
+    const struct booking *b = s->holder ? booking_of(c, j) : NULL;
+
+    return s->shut || (s->holder && (!b || b->id != s->holder));
+}
+
+/* Whoever is on devices that close soon, and may run for longer than that, saves and leaves. */
+static void leave_closing(struct core *c)
+{
+    char text[200], at[CLOCK_RFC3339_MAX];
+    struct merr err;
+
+    for (size_t i = 0; c->bookings.n > 0 && i < c->jobs.n_order; i++) {
+        struct entry *e = table_at(&c->jobs, i);
+        int64_t closes_us = 0;
+
+        if (!e || !e->job.live || e->job.intent != JOB_GO_ON)
+            continue;
+        for (size_t k = 0; k < e->job.n_places; k++) {
+            const struct slot *s = cluster_slot(&c->cluster, &e->job.places[k]);
+            int64_t then = !s ? 0 : is_kept_from(c, &e->job, &s->calendar) ? c->now.wall_us : s->calendar.closes_us;
+
+            closes_us = then > 0 && (closes_us == 0 || then < closes_us) ? then : closes_us;
+        }
+        if (!calendar_clears(c->now.wall_us, job_time_left_us(&e->job, c->now.wall_us), closes_us))
+            continue;
+        clock_rfc3339(closes_us, at);
+        (void)snprintf(text, sizeof(text),
+                       "its devices are in maintenance, or kept for others, from %s; it saves its state and waits", at);
+        if (change_job(c, e, &(struct job_cause){.kind = CAUSE_REQUEUE, .actor = "scheduler", .text = text}, &err) ==
+                0 &&
+            e->job.live)
+            change_drain_by(c, e, moment_mono_of(&c->now, closes_us));
+    }
+}
+
+bool dispatch_full_due(const struct core *c)
+{
+    return c->now.mono_us >= c->dispatch.next_full_us && !hears_first_words(c);
+}
+
+void dispatch_plan(struct core *c, bool full, uint64_t holder, struct dispatch_planned *ret)
+{
     struct merr err = {""};
 
     *ret = (struct dispatch_planned){.good = false};
-    plans_refresh(c);
-    swaps_settle(c);
-    leave_failing(c);
-    if (round_init(c, full ? SCHED_FULL : SCHED_FAST, &ret->round) < 0 || ret->round.in.n_jobs == 0)
+    if (holder == 0) {
+        plans_refresh(c);
+        swaps_settle(c);
+        leave_failing(c);
+        if (c->bookings.n > 0) /* slots may have come since the tick */
+            (void)bookings_mark(&c->bookings, &c->cluster, c->now.wall_us);
+        leave_closing(c);
+    }
+    if (round_init(c, full ? SCHED_FULL : SCHED_FAST, holder, &ret->round) < 0 || ret->round.in.n_jobs == 0)
         return;
     ret->good = sched_schedule(&ret->round.in, &ret->plan, &err) == 0;
     if (!ret->good)
@@ -482,6 +536,8 @@ bool dispatch_can_run(struct core *c, const struct entry *e, char *ret_why, size
     int total = 0, all = 0, kept = count_kept(c, classes);
     int32_t least, most;
 
+    if (!booking_allows(c, &e->job, ret_why, size))
+        return false;
     sched_job_range(&wish, &least, &most);
     for (size_t i = 0; i < c->cluster.n_nodes; i++)
         for (size_t k = 0; c->cluster.nodes[i]->contact != NODE_LOST && k < c->cluster.nodes[i]->n_slots; k++) {
@@ -548,7 +604,7 @@ bool dispatch_can_run(struct core *c, const struct entry *e, char *ret_why, size
 
 void dispatch_tick(struct core *c)
 {
-    if (c->jobs.n > 0 && c->now.mono_us >= c->dispatch.next_full_us && !hears_first_words(c))
+    if (c->jobs.n > 0 && dispatch_full_due(c))
         c->schedule_wanted = true;
     for (size_t i = 0; i < c->cluster.n_nodes; i++)
         for (size_t k = 0; k < c->cluster.nodes[i]->n_slots; k++) {

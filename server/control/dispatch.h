@@ -22,7 +22,9 @@ struct dispatch_planned { /* what a round came to */
 
 /* One round: decide; and do what was decided: jobs that get devices start, those that lose them are told to leave.
  * True: jobs are left that this round did not look at, and the next may start some of them at once. */
-void dispatch_plan(struct core *c, struct dispatch_planned *ret);
+/* holder: of the jobs and devices of a reservation alone; 0: of all that are in none now. */
+void dispatch_plan(struct core *c, bool full, uint64_t holder, struct dispatch_planned *ret);
+bool dispatch_full_due(const struct core *c); /* whether everything may change in this round */
 bool dispatch_follow(struct core *c, struct dispatch_planned *p);
 
 /* What time brings: a full round that is due, runs that did not drain in time, waits after a failure that are over. */

@@ -44,8 +44,10 @@ struct event_offset { /* how far a node's events of a run have been taken in */
 struct target { /* devices that a job is to get once they are free */
     struct node *node;
     uint8_t class_;
-    bool slow;  /* those that are known to be slow */
-    bool spare; /* those that are set aside */
+    bool slow;         /* those that are known to be slow */
+    bool spare;        /* those that are set aside */
+    uint64_t holder;   /* those that are kept for a reservation's jobs; 0: all others */
+    int64_t closes_us; /* those that close then; -1: whenever they do */
     int32_t n;
 };
 

@@ -10,6 +10,7 @@
 #include "server/control/arrays.h"
 #include "server/control/audit.h"
 #include "server/control/auth_load.h"
+#include "server/control/booking.h"
 #include "server/control/change.h"
 #include "server/control/enroll.h"
 #include "server/control/estimates.h"
@@ -263,6 +264,7 @@ int load_all(struct core *c, struct merr *err)
     TRY(usage_load(c, err));
     TRY(estimates_load(c, err));
     TRY(predictions_load(c, err));
+    TRY(booking_load(c, err));
     TRY(records_read_arrays(c, err));
     TRY(load_jobs(c, err));
     arrays_loaded(c);

@@ -182,7 +182,7 @@ void nodes_snapshot(struct core *c, struct call *call)
     struct buf b;
 
     buf_init(&b, SNAPSHOT_BYTES_MAX);
-    if (round_init(c, SCHED_FAST, &r) == 0) {
+    if (round_init(c, SCHED_FAST, 0, &r) == 0) {
         round_type_names(c, &r, types);
         (void)snapshot_print(&r.in, types, r.n_types, &b);
     }

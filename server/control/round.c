@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "server/cluster/slots.h"
+#include "server/control/booking.h"
 #include "server/control/ceilings.h"
 #include "server/control/kinds.h"
 #include "server/control/state.h"
@@ -106,9 +107,20 @@ static void number_types(const struct core *c, struct round *r)
             r->classes[r->n_types++] = class_;
 }
 
+static bool same_calendar(const struct calendar_state *a, const struct calendar_state *b)
+{
+    return a->holder == b->holder && a->closes_us == b->closes_us && a->shut == b->shut && a->opens_us == b->opens_us;
+}
+
 static bool has_slot(const struct round_row *row, const struct slot *s)
 {
-    return row->class_ == s->class_ && row->slow == s->slow.slow;
+    return row->class_ == s->class_ && row->slow == s->slow.slow && same_calendar(&row->calendar, &s->calendar);
+}
+
+/* Whether the round may give it away. */
+static bool is_shown(const struct round *r, const struct calendar_state *s)
+{
+    return !s->shut && s->holder == r->holder;
 }
 
 static void count_slots(struct round *r, const struct node *n, size_t row)
@@ -127,6 +139,25 @@ static void count_slots(struct round *r, const struct node *n, size_t row)
     }
 }
 
+/* Rows for the slots of one class of a node, slow ones or the others: one for each calendar that they have. */
+static size_t add_rows_of(struct round *r, struct node *node, uint8_t class_, bool slow, size_t n)
+{
+    for (size_t k = 0; k < node->n_slots; k++) {
+        const struct slot *s = &node->slots[k];
+        size_t i = node->row;
+
+        if (s->class_ != class_ || s->slow.slow != slow)
+            continue;
+        while (i < n && !has_slot(&r->own->rows[i], s))
+            i++;
+        if (i < n)
+            continue;
+        r->own->rows[n++] = (struct round_row){.node = node, .class_ = class_, .slow = slow, .calendar = s->calendar};
+        node->n_rows++;
+    }
+    return n;
+}
+
 /* A row for each class of each node, and one for its slow slots. */
 static void number_rows(struct core *c, struct round *r)
 {
@@ -137,17 +168,8 @@ static void number_rows(struct core *c, struct round *r)
 
         node->row = n;
         node->n_rows = 0;
-        for (size_t t = 0; t < 2 * r->n_types && node->contact != NODE_LOST; t++) {
-            struct round_row row = {.node = node, .class_ = r->classes[t / 2], .slow = t % 2};
-            size_t k = 0;
-
-            while (k < node->n_slots && !has_slot(&row, &node->slots[k]))
-                k++;
-            if (k == node->n_slots)
-                continue;
-            r->own->rows[n++] = row;
-            node->n_rows++;
-        }
+        for (size_t t = 0; t < 2 * r->n_types && node->contact != NODE_LOST; t++)
+            n = add_rows_of(r, node, r->classes[t / 2], t % 2, n);
         count_slots(r, node, node->row);
         if ((health_is_shy(&node->health) || c->now.mono_us - node->seen_us >= NODE_SILENT_US) &&
             r->own->n_shy < SHY_MAX)
@@ -181,22 +203,39 @@ static void fill_nodes(struct round *r)
         struct sched_node *s = &r->own->nodes[i];
 
         *s = (struct sched_node){.type = (uint8_t)round_type(r, r->own->rows[i].class_)};
-        if (!n->drain)
+        bool shown = is_shown(r, &r->own->rows[i].calendar);
+
+        if (!n->drain && shown)
             s->devices = k->held + (node_gives(n) ? to_come : 0);
         s->spare = k->spare < k->total - s->devices ? k->spare : k->total - s->devices;
-        if (n->drain || n->health.check != HEALTH_CHECK_WELL)
+        if (n->drain || n->health.check != HEALTH_CHECK_WELL || r->own->rows[i].calendar.shut)
             s->drained = k->total - s->devices - s->spare;
         s->silent = k->total - s->devices - s->spare - s->drained;
+        s->closes_us = r->own->rows[i].calendar.closes_us;
+        s->opens_us = shown ? 0 : r->own->rows[i].calendar.opens_us;
         fill_slow(&r->own->rows[i], s);
     }
 }
 
 /* --- what runs ----------------------------------------------------------------------------------------- */
 
-static int64_t row_of(const struct round *r, const struct node *n, uint8_t class_, bool slow)
+/* The row of a target, -1: there is none that may be given away. */
+static int64_t row_of(const struct round *r, const struct target *t)
+{
+    for (size_t i = t->node->row; i < t->node->row + t->node->n_rows; i++) {
+        const struct round_row *row = &r->own->rows[i];
+
+        if (row->class_ == t->class_ && row->slow == t->slow && is_shown(r, &row->calendar) &&
+            (t->closes_us < 0 || t->closes_us == row->calendar.closes_us))
+            return (int64_t)i;
+    }
+    return -1;
+}
+
+static int64_t row_of_slot(const struct round *r, const struct node *n, const struct slot *s)
 {
     for (size_t i = n->row; i < n->row + n->n_rows; i++)
-        if (r->own->rows[i].class_ == class_ && r->own->rows[i].slow == slow)
+        if (has_slot(&r->own->rows[i], s) && (is_shown(r, &s->calendar) || (s->calendar.shut && r->holder == 0)))
             return (int64_t)i;
     return -1;
 }
@@ -235,7 +274,7 @@ static bool find_places(struct core *c, struct round *r, const struct entry *e, 
             n = cluster_node(&c->cluster, p->node);
         for (size_t k = 0; n && k < n->n_slots; k++)
             if (n->slots[k].slot == p->slot && n->slots[k].job == e->job.id)
-                row = row_of(r, n, n->slots[k].class_, n->slots[k].slow.slow);
+                row = row_of_slot(r, n, &n->slots[k]);
         if (row < 0) {
             r->own->n_places = first;
             return false;
@@ -257,7 +296,7 @@ static bool claim_target(struct round *r, struct entry *e, size_t *ret_first)
 
     for (size_t i = 0; good && i < e->n_target; i++) {
         const struct target *t = &e->target[i];
-        int64_t row = node_gives(t->node) ? row_of(r, t->node, t->class_, t->slow) : -1;
+        int64_t row = node_gives(t->node) ? row_of(r, t) : -1;
         const struct count *k = row < 0 ? NULL : &r->own->counts[row];
 
         good = k && k->held + k->claimed + t->n <= k->total;
@@ -606,10 +645,33 @@ static uint64_t other_of_name(const struct core *c, const struct job *j)
     return 0;
 }
 
+uint64_t round_of(const struct core *c, const struct entry *e)
+{
+    const struct booking *b;
+    const struct slot *s;
+
+    if (c->bookings.n == 0)
+        return 0;
+    if (e->n_target > 0)
+        return e->target[0].holder;
+    s = e->job.live && e->job.n_places > 0 ? cluster_slot(&c->cluster, &e->job.places[0]) : NULL;
+    if (s)
+        return s->calendar.holder;
+    b = booking_of(c, &e->job);
+    return b && b->span.from_us <= c->now.wall_us ? b->id : 0;
+}
+
+static void await_reservation(struct entry *e, const struct booking *b)
+{
+    e->wait = (struct explain_wait){.code = EXPLAIN_RESERVATION, .need = e->job.min, .behind = b->id};
+    e->forecast = (struct forecast){.start_us = b->span.from_us, .basis = FORECAST_BY_CALENDAR};
+}
+
 static int show_jobs(struct core *c, struct round *r, struct entry **scratch)
 {
     int64_t now = r->in.config.now_us;
     size_t first, waiting = 0;
+    const struct booking *booking;
     uint64_t other;
     int status = 0;
 
@@ -624,6 +686,11 @@ static int show_jobs(struct core *c, struct round *r, struct entry **scratch)
 
         if (!e || !e->job.live || e->job.intent == JOB_RESCALE)
             continue;
+        if (round_of(c, e) != r->holder) {
+            ceilings_hold(r->own->ceilings, &e->job, (int32_t)e->job.n_places);
+            count_leaving(c, r, &e->job, 0);
+            continue;
+        }
         ceilings_hold(r->own->ceilings, &e->job, (int32_t)e->job.n_places);
         if (e->job.intent == JOB_GO_ON && e->job.state != JOB_RECOVERING && find_places(c, r, e, &first))
             status = show_job(c, r, e, first);
@@ -636,6 +703,11 @@ static int show_jobs(struct core *c, struct round *r, struct entry **scratch)
 
         if (!waits && !leaves)
             continue;
+        if (round_of(c, e) != r->holder) {
+            ceilings_hold(r->own->ceilings, &e->job, leaves ? (int32_t)e->job.n_places : 0);
+            count_leaving(c, r, &e->job, 0);
+            continue;
+        }
         if (e->n_target > 0 && claim_target(r, e, &first)) {
             count_leaving(c, r, &e->job, places_from(r, first));
             if (waits && e->job.array && e->array)
@@ -651,6 +723,8 @@ static int show_jobs(struct core *c, struct round *r, struct entry **scratch)
             e->wait = (struct explain_wait){.code = EXPLAIN_DEPENDENCY, .need = e->job.min};
         else if (waits && e->job.singleton && (other = other_of_name(c, &e->job)) != 0)
             e->wait = (struct explain_wait){.code = EXPLAIN_SINGLETON, .need = e->job.min, .behind = other};
+        else if (waits && r->holder == 0 && (booking = booking_of(c, &e->job)) != NULL)
+            await_reservation(e, booking);
         else if (waits && job_backs_off(&e->job, now))
             e->wait = (struct explain_wait){.code = EXPLAIN_BACK_OFF, .need = e->job.min};
         else if (waits)
@@ -735,7 +809,7 @@ static void fill_work(struct round *r)
         view_fill(&r->own->jobs[i], &r->own->works[i], &cluster, r->in.config.now_us);
 }
 
-int round_init(struct core *c, enum sched_mode mode, struct round *r)
+int round_init(struct core *c, enum sched_mode mode, uint64_t holder, struct round *r)
 {
     struct entry **scratch = calloc(c->jobs.n + 1, sizeof(struct entry *));
     struct round_own *o = own_new(c);
@@ -749,6 +823,7 @@ int round_init(struct core *c, enum sched_mode mode, struct round *r)
     memcpy(r->in.prices, c->dispatch.prices, sizeof(r->in.prices));
     if (scratch && o && o->rows && o->counts && o->nodes && o->tenants && o->entries && o->jobs && o->places &&
         o->types && o->profiles && o->works && o->avoid) {
+        r->holder = holder;
         number_types(c, r);
         kinds_expect(c, r->classes, r->n_types);
         number_rows(c, r);

@@ -15,8 +15,9 @@ struct core;
 
 struct round_row { /* of the snapshot's nodes */
     struct node *node;
-    uint8_t class_; /* of the core */
-    bool slow;      /* those of its slots that are known to be slow */
+    uint8_t class_;                 /* of the core */
+    bool slow;                      /* those of its slots that are known to be slow, */
+    struct calendar_state calendar; /* of which this is said */
 };
 
 struct round {
@@ -25,12 +26,17 @@ struct round {
     struct entry **entries;           /* in.n_jobs */
     uint8_t classes[RATES_TYPES_MAX]; /* the core's class of each type */
     size_t n_types;
+    uint64_t holder;       /* whose devices and jobs it is of; 0: those that are nobody's */
     bool cut;              /* more jobs wait than are looked at at once */
     struct round_own *own; /* the memory of it all */
 };
 
-/* Take the snapshot. Targets that cannot be any more are dropped. Returns 0 or -ENOMEM; round_clear() in both cases. */
-int round_init(struct core *c, enum sched_mode mode, struct round *r);
+/* Take the snapshot. Targets that cannot be any more are dropped. Returns 0 or -ENOMEM; round_clear() in both cases.
+ * holder: of the jobs and devices of a reservation alone; 0: of all that are in none now. */
+int round_init(struct core *c, enum sched_mode mode, uint64_t holder, struct round *r);
+
+/* Which of these the job is in. */
+uint64_t round_of(const struct core *c, const struct entry *e);
 void round_clear(struct round *r);
 
 /* The type of a class, -1: no node has it. */

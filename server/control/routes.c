@@ -14,6 +14,7 @@
 #include "server/control/arrays.h"
 #include "server/control/audit.h"
 #include "server/control/batch.h"
+#include "server/control/booking.h"
 #include "server/control/bulk.h"
 #include "server/control/bundles.h"
 #include "server/control/enroll.h"
@@ -121,6 +122,12 @@ PLAIN(secrets_list)
 PLAIN(secrets_drop)
 PLAIN(enroll_forget)
 PLAIN(nodes_cluster)
+PLAIN(booking_list_maintenance)
+PLAIN(booking_drop_maintenance)
+PLAIN(booking_list_reservations)
+PLAIN(booking_drop_reservation)
+RUN(booking_add_maintenance)
+RUN(booking_add_reservation)
 PLAIN(estimates_report)
 PLAIN(predictions_report)
 PLAIN(plans_profiles)
@@ -230,6 +237,16 @@ static void on_jobs_resume(void *arg, struct http_req *req)
 static void on_projects_put(void *arg, struct http_req *req)
 {
     post_object(arg, req, run_projects_put);
+}
+
+static void on_booking_add_maintenance(void *arg, struct http_req *req)
+{
+    post_object(arg, req, run_booking_add_maintenance);
+}
+
+static void on_booking_add_reservation(void *arg, struct http_req *req)
+{
+    post_object(arg, req, run_booking_add_reservation);
 }
 
 static void on_bulk_cancel(void *arg, struct http_req *req)
@@ -588,6 +605,12 @@ const struct http_route routes_table[] = {
     {"GET", "/v1/cluster", ROLE_VIEWER, on_nodes_cluster, 0, NULL},
     {"GET", "/v1/cluster/snapshot", ROLE_ADMIN, on_nodes_snapshot, 0, NULL},
     {"GET", "/v1/profiles", ROLE_VIEWER, on_plans_profiles, 0, NULL},
+    {"GET", "/v1/maintenance", ROLE_VIEWER, on_booking_list_maintenance, 0, NULL},
+    {"POST", "/v1/maintenance", ROLE_ADMIN, on_booking_add_maintenance, 0, NULL},
+    {"DELETE", "/v1/maintenance/{id}", ROLE_ADMIN, on_booking_drop_maintenance, 0, NULL},
+    {"GET", "/v1/reservations", ROLE_VIEWER, on_booking_list_reservations, 0, NULL},
+    {"POST", "/v1/reservations", ROLE_ADMIN, on_booking_add_reservation, 0, NULL},
+    {"DELETE", "/v1/reservations/{id}", ROLE_ADMIN, on_booking_drop_reservation, 0, NULL},
     {"GET", "/v1/reports/estimates", ROLE_VIEWER, on_estimates_report, 0, NULL},
     {"GET", "/v1/reports/predictions", ROLE_VIEWER, on_predictions_report, 0, NULL},
     {"GET", "/v1/projects", ROLE_VIEWER, on_projects_list, 0, NULL},

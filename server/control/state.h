@@ -17,6 +17,7 @@
 #include "scheduler/cluster/rates.h"
 #include "scheduler/cluster/sched.h"
 #include "scheduler/cluster/slow.h"
+#include "server/cluster/bookings.h"
 #include "server/cluster/cluster.h"
 #include "server/cluster/spares.h"
 #include "server/control/moment.h"
@@ -152,11 +153,13 @@ struct core {
     struct scrapes *scrapes;
     struct log_quota log_quota;
     struct ahead ahead;
-    int64_t bundles_due_us;  /* monotonic: when uploads are looked through next */
-    bool after_due;          /* a job has ended or started, or comes after others (after.h) */
-    int64_t limits_due_us;   /* monotonic: when the next limit of a job comes (limits.h) */
-    uint64_t evidence;       /* number of the newest that was asked for (incidents.h) */
-    size_t rendezvous_bytes; /* of all runs (rendezvous.h) */
+    int64_t bundles_due_us;   /* monotonic: when uploads are looked through next */
+    struct bookings bookings; /* of booking.c */
+    int64_t booking_due_us;   /* wall: when one of them begins, ends or is to be prepared for */
+    bool after_due;           /* a job has ended or started, or comes after others (after.h) */
+    int64_t limits_due_us;    /* monotonic: when the next limit of a job comes (limits.h) */
+    uint64_t evidence;        /* number of the newest that was asked for (incidents.h) */
+    size_t rendezvous_bytes;  /* of all runs (rendezvous.h) */
 
     uint64_t accept_below; /* with --accept-loss: agents may name jobs of lower numbers that this store has not given */
     bool handed;           /* the call that runs was handed on: it is no longer ours */

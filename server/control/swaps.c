@@ -55,7 +55,8 @@ static void add(struct entry *e, struct node *n, uint8_t class_, bool spare)
     struct target *last = e->n_target > 0 ? &e->target[e->n_target - 1] : NULL;
 
     if (!last || last->node != n || last->class_ != class_ || last->spare != spare)
-        e->target[e->n_target++] = (struct target){.node = n, .class_ = class_, .spare = spare, .n = 1};
+        e->target[e->n_target++] =
+            (struct target){.node = n, .class_ = class_, .spare = spare, .closes_us = -1, .n = 1};
     else
         last->n++;
 }

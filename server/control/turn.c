@@ -12,6 +12,7 @@
 #include "server/control/arrays.h"
 #include "server/control/after.h"
 #include "server/control/audit.h"
+#include "server/control/booking.h"
 #include "server/control/bundles.h"
 #include "server/control/care.h"
 #include "server/control/contact.h"
@@ -215,6 +216,7 @@ static void tick(struct core *c)
     c->turn.next_tick_us = now + TICK_US;
     contact_tick(c);
     care_tick(c);
+    booking_tick(c);
     dispatch_tick(c);
     limits_tick(c);
     events_tick(c);
@@ -242,16 +244,37 @@ static void tick(struct core *c)
     waiters_wake_due(c->waiters, now);
 }
 
+/* What a reservation's jobs get of its devices is decided apart from all others. */
+static bool schedule_reserved(struct core *c, bool full)
+{
+    bool more = false;
+
+    for (size_t i = 0; i < c->bookings.n; i++) {
+        const struct booking *b = &c->bookings.v[i];
+        struct dispatch_planned planned;
+
+        if (!b->reserved || b->span.from_us > c->now.wall_us)
+            continue;
+        dispatch_plan(c, full, b->id, &planned);
+        more = dispatch_follow(c, &planned) || more;
+    }
+    return more;
+}
+
 static void schedule(struct core *c)
 {
     size_t starting = c->jobs.by_state[JOB_STARTING];
     struct dispatch_planned planned;
+    bool full = dispatch_full_due(c), wanted;
     int64_t took;
     bool more;
 
-    dispatch_plan(c, &planned);
+    dispatch_plan(c, full, 0, &planned);
     took = mono_us(c) - c->now.mono_us; /* what starts is work that is done; only planning must not take all the time */
     more = dispatch_follow(c, &planned);
+    wanted = c->schedule_wanted;
+    more = schedule_reserved(c, full) || more;
+    c->schedule_wanted = c->schedule_wanted || wanted;
     if (c->jobs.by_state[JOB_STARTING] <= starting) /* nothing did */
         took = mono_us(c) - c->now.mono_us;
     stats_observe(c->stats, STATS_ROUND, mono_us(c) - c->now.mono_us);
@@ -360,6 +383,7 @@ void turn_free(struct core *c)
     table_clear(&c->jobs);
     array_set_clear(&c->arrays);
     profiles_clear(&c->cluster);
+    bookings_clear(&c->bookings);
     cluster_clear(&c->cluster);
     queue_destroy(&c->turn.queue);
     audit_free(c->audit);

@@ -133,13 +133,31 @@ json_t *view_job(const struct core *c, const struct job *j, const struct entry *
     return o;
 }
 
+static bool is_shut(const struct node *n)
+{
+    return n->n_slots > 0 && n->slots[0].calendar.shut;
+}
+
+/* What maintenance and reservations say of a slot; NULL: nothing. */
+static json_t *calendar_view(const struct slot *s)
+{
+    const struct calendar_state *k = &s->calendar;
+    char name[24];
+
+    if (!k->shut && !k->holder && k->closes_us == 0)
+        return NULL;
+    (void)snprintf(name, sizeof(name), "r%llu", (unsigned long long)k->holder);
+    return json_pack("{s:b, s:s?, s:o, s:o}", "maintenance", k->shut, "reservation", k->holder ? name : NULL,
+                     "closes_at", cluster_time(k->closes_us), "opens_at", cluster_time(k->opens_us));
+}
+
 static const char *node_state(const struct core *c, const struct node *n)
 {
     if (n->contact == NODE_LOST)
         return "lost";
     if (n->contact == NODE_UNKNOWN || !n->registered)
         return "unknown";
-    if (!n->drain)
+    if (!n->drain && !is_shut(n))
         return "ready";
     for (size_t i = 0; i < n->n_slots; i++)
         if (n->slots[i].job != 0)
@@ -176,12 +194,12 @@ json_t *view_node(const struct core *c, const struct node *n)
         char job[24];
 
         (void)snprintf(job, sizeof(job), "j%llu", (unsigned long long)s->job);
-        (void)json_array_append_new(slots,
-                                    json_pack("{s:i, s:s, s:b, s:s, s:s, s:s?, s:o, s:o*, s:o*}", "slot", s->slot,
-                                              "kind", s->kind, "trains", s->trains, "class",
-                                              c->cluster.classes.name[s->class_], "state", slot_state(n, s), "job",
-                                              s->job ? job : NULL, "rank", s->job ? json_integer(s->rank) : json_null(),
-                                              "gpu", gpus_view(n, s->slot), "slow", stragglers_view(s)));
+        (void)json_array_append_new(
+            slots,
+            json_pack("{s:i, s:s, s:b, s:s, s:s, s:s?, s:o, s:o*, s:o*, s:o*}", "slot", s->slot, "kind", s->kind,
+                      "trains", s->trains, "class", c->cluster.classes.name[s->class_], "state", slot_state(n, s),
+                      "job", s->job ? job : NULL, "rank", s->job ? json_integer(s->rank) : json_null(), "gpu",
+                      gpus_view(n, s->slot), "slow", stragglers_view(s), "calendar", calendar_view(s)));
     }
     return json_pack("{s:s, s:s, s:s, s:s*, s:s, s:b, s:o, s:o, s:o, s:o*, s:o*, s:o, s:o}", "id", n->name, "state",
                      node_state(c, n), "address", n->address, "rack", *n->rack ? n->rack : NULL, "version", n->release,
@@ -196,9 +214,19 @@ uint64_t view_node_mark(const struct core *c, const struct node *n)
 
     for (size_t i = 0; i < n->n_slots; i++) {
         const struct slot *s = &n->slots[i];
-        uint64_t of[] = {mark,     (uint64_t)s->slot, s->class_,
-                         s->job,   (uint64_t)s->rank, slots_usable(s),
-                         s->spare, s->trains,         s->slow.slow ? (uint64_t)s->slow.retry_at_us : 0};
+        uint64_t of[] = {mark,
+                         (uint64_t)s->slot,
+                         s->class_,
+                         s->job,
+                         (uint64_t)s->rank,
+                         slots_usable(s),
+                         s->spare,
+                         s->trains,
+                         s->slow.slow ? (uint64_t)s->slow.retry_at_us : 0,
+                         s->calendar.shut,
+                         s->calendar.holder,
+                         (uint64_t)s->calendar.closes_us,
+                         (uint64_t)s->calendar.opens_us};
 
         mark = hash_xxh3(of, sizeof(of));
     }
@@ -230,7 +258,7 @@ json_t *view_cluster(const struct core *c)
 
     for (size_t i = 0; i < c->cluster.n_nodes; i++) {
         const struct node *n = c->cluster.nodes[i];
-        bool usable = n->contact == NODE_READY && n->registered && !n->drain;
+        bool usable = n->contact == NODE_READY && n->registered && !n->drain && !is_shut(n);
 
         ready += usable;
         for (size_t k = 0; k < n->n_slots; k++) {
@@ -282,7 +310,7 @@ static json_t *ask_round(struct core *c, const struct entry *e)
     json_t *o = NULL;
     size_t i = 0;
 
-    if (round_init(c, SCHED_FAST, &r) == 0 && sched_schedule(&r.in, &plan, NULL) == 0) {
+    if (round_init(c, SCHED_FAST, round_of(c, e), &r) == 0 && sched_schedule(&r.in, &plan, NULL) == 0) {
         while (i < r.in.n_jobs && r.entries[i] != e)
             i++;
         if (i < r.in.n_jobs)

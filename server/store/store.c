@@ -549,6 +549,7 @@ static const char *const table_key[STORE_TABLES] = {
     [STORE_KINDS] = "muster:kinds",
     [STORE_ESTIMATES] = "muster:estimates",
     [STORE_PREDICTIONS] = "muster:predictions",
+    [STORE_BOOKINGS] = "muster:bookings",
 };
 
 void store_put(struct store *s, enum store_table table, const char *name, const char *text)

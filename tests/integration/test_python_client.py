@@ -86,7 +86,7 @@ def proxy(cluster):
 def test_the_methods_are_those_of_the_routes(tmp_path):
     subprocess.run([sys.executable, f"{ROOT}/api/python_client.py", f"{ROOT}/api/openapi.yaml", str(tmp_path)],
                    check=True)
-    for name in "_routes.py", "types.py", "spec_types.py":
+    for name in "_routes.py", "types.py", "spec_types.py", "node_types.py":
         with open(f"{ROOT}/api/python/muster/{name}", encoding="utf-8") as f:
             assert f.read() == (tmp_path / name).read_text(encoding="utf-8"), f"{name}: run `make openapi`"
 

@@ -58,14 +58,14 @@ LAYERS = {"worker/engine/comm": [
     ["block", "gpt2", "llama"],
 ], "server/cluster": [
     ["classes", "health", "job", "notes", "project"], ["array", "catalog", "node", "pace", "roster"], ["cluster"],
-    ["fleet", "links", "profiles", "shares"], ["stragglers"], ["slots"], ["gpus", "spares"],
+    ["bookings", "fleet", "links", "profiles", "shares"], ["stragglers"], ["slots"], ["gpus", "spares"],
 ], "server/control": [
     ["agent_rights", "audit_entry", "audit_file", "entry", "files", "moment", "node_ca", "queries",
      "readers", "sealing", "stalls", "standby", "waiters"],
     ["auth"], ["table"], ["device_uses", "state"],
     ["kinds"],
-    ["admission", "audit", "bundles", "ceilings", "events", "incidents", "offsets", "plans", "ports", "proofs",
-     "quarantine", "records", "rendezvous", "retire", "rights", "scrapes", "secrets", "storing"],
+    ["admission", "audit", "booking", "bundles", "ceilings", "events", "incidents", "offsets", "plans", "ports",
+     "proofs", "quarantine", "records", "rendezvous", "retire", "rights", "scrapes", "secrets", "storing"],
     ["predictions", "usage"], ["round"],
     ["change", "estimates", "swaps", "timeline"],
     ["care", "enroll", "givers", "places", "wall"], ["link_care", "slow_care"], ["learn", "runs", "view"],

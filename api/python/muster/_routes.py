@@ -190,6 +190,30 @@ class Routes:
         """GET /v1/cluster/snapshot: What a scheduling round would see now, for muster simulate --snapshot."""
         return cast('str', self._transport.call('GET', '/v1/cluster/snapshot'))
 
+    def list_maintenance(self) -> ListMaintenanceAnswer:
+        """GET /v1/maintenance: When which nodes are out of work."""
+        return cast('ListMaintenanceAnswer', self._transport.call('GET', '/v1/maintenance'))
+
+    def add_maintenance(self, body: AddMaintenanceBody) -> Booking:
+        """POST /v1/maintenance: Take nodes out of work for a time."""
+        return cast('Booking', self._transport.call('POST', '/v1/maintenance', body=body, again=False))
+
+    def delete_maintenance(self, id: str) -> Booking:
+        """DELETE /v1/maintenance/{id}: Let the nodes work on."""
+        return cast('Booking', self._transport.call('DELETE', f"/v1/maintenance/{quote(id)}", again=False))
+
+    def list_reservations(self) -> ListReservationsAnswer:
+        """GET /v1/reservations: Which devices are kept for whom."""
+        return cast('ListReservationsAnswer', self._transport.call('GET', '/v1/reservations'))
+
+    def add_reservation(self, body: AddReservationBody) -> Booking:
+        """POST /v1/reservations: Keep devices for a time for jobs that name the reservation."""
+        return cast('Booking', self._transport.call('POST', '/v1/reservations', body=body, again=False))
+
+    def delete_reservation(self, id: str) -> Booking:
+        """DELETE /v1/reservations/{id}: Let everyone have its devices."""
+        return cast('Booking', self._transport.call('DELETE', f"/v1/reservations/{quote(id)}", again=False))
+
     def get_estimates_report(self) -> GetEstimatesReportAnswer:
         """GET /v1/reports/estimates: How good the estimates of starts were, by what they rested on."""
         return cast('GetEstimatesReportAnswer', self._transport.call('GET', '/v1/reports/estimates'))
@@ -459,6 +483,30 @@ class AsyncRoutes:
     async def get_snapshot(self) -> str:
         """GET /v1/cluster/snapshot: What a scheduling round would see now, for muster simulate --snapshot."""
         return cast('str', await self._call('GET', '/v1/cluster/snapshot'))
+
+    async def list_maintenance(self) -> ListMaintenanceAnswer:
+        """GET /v1/maintenance: When which nodes are out of work."""
+        return cast('ListMaintenanceAnswer', await self._call('GET', '/v1/maintenance'))
+
+    async def add_maintenance(self, body: AddMaintenanceBody) -> Booking:
+        """POST /v1/maintenance: Take nodes out of work for a time."""
+        return cast('Booking', await self._call('POST', '/v1/maintenance', body=body, again=False))
+
+    async def delete_maintenance(self, id: str) -> Booking:
+        """DELETE /v1/maintenance/{id}: Let the nodes work on."""
+        return cast('Booking', await self._call('DELETE', f"/v1/maintenance/{quote(id)}", again=False))
+
+    async def list_reservations(self) -> ListReservationsAnswer:
+        """GET /v1/reservations: Which devices are kept for whom."""
+        return cast('ListReservationsAnswer', await self._call('GET', '/v1/reservations'))
+
+    async def add_reservation(self, body: AddReservationBody) -> Booking:
+        """POST /v1/reservations: Keep devices for a time for jobs that name the reservation."""
+        return cast('Booking', await self._call('POST', '/v1/reservations', body=body, again=False))
+
+    async def delete_reservation(self, id: str) -> Booking:
+        """DELETE /v1/reservations/{id}: Let everyone have its devices."""
+        return cast('Booking', await self._call('DELETE', f"/v1/reservations/{quote(id)}", again=False))
 
     async def get_estimates_report(self) -> GetEstimatesReportAnswer:
         """GET /v1/reports/estimates: How good the estimates of starts were, by what they rested on."""

@@ -28,6 +28,7 @@ class Spec(TypedDict, total=False):
     after: List[SpecAfterItem]
     on_broken: Literal['cancel', 'hold']
     singleton: bool
+    reservation: str
     limits: SpecLimits
 
 

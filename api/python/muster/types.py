@@ -6,12 +6,13 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Literal, TypedDict, Union
 
+from .node_types import Node
 from .spec_types import Spec
 
 State = Literal['queued', 'starting', 'running', 'rescaling', 'suspended', 'recovering', 'succeeded', 'failed',
         'cancelled']
 Labels = Dict[str, str]
-StartBasis = Literal['unknown', 'work-left', 'time-limits', 'next-round', 'reserved']
+StartBasis = Literal['unknown', 'work-left', 'time-limits', 'next-round', 'calendar', 'reserved']
 ProjectRole = Literal['member', 'manager']
 
 
@@ -98,6 +99,13 @@ class AgentReportGroup(TypedDict, total=False):
     digest: Union[int, None]
 
 
+class Start(TypedDict, total=False):
+    at: Union[str, None]
+    basis: StartBasis
+    latest: Union[str, None]
+    after: Union[str, None]
+
+
 class Job(TypedDict, total=False):
     id: str
     name: str
@@ -110,7 +118,7 @@ class Job(TypedDict, total=False):
     limits: JobLimits
     ends_by: Union[str, None]
     queue: JobQueue
-    starts: JobStarts
+    starts: Start
     estimate: JobEstimate
     log_bytes: int
     measured: Union[float, None]
@@ -145,13 +153,6 @@ class JobQueue(TypedDict, total=False):
     ahead: int
     ahead_devices: int
     of_project: int
-
-
-class JobStarts(TypedDict, total=False):
-    at: Union[str, None]
-    basis: StartBasis
-    latest: Union[str, None]
-    after: Union[str, None]
 
 
 class JobEstimate(TypedDict, total=False):
@@ -383,113 +384,28 @@ class Checkpoint(TypedDict, total=False):
     generation: int
 
 
-class Node(TypedDict, total=False):
-    id: str
-    state: Literal['ready', 'draining', 'drained', 'unknown', 'lost']
-    address: str
-    version: str
-    rack: str
-    shared_account: bool
-    last_seen: Union[str, None]
-    drain_by: Union[str, None]
-    health: NodeHealth
-    test: NodeTest
-    nic: NodeNic
-    links: List[NodeLinksItem]
-    slots: List[NodeSlotsItem]
-
-
-class NodeHealth(TypedDict, total=False):
-    state: Literal['well', 'suspect', 'draining', 'quarantined', 'testing', 'probation', 'repair', 'drained']
-    reason: str
-    since: Union[str, None]
-    until: Union[str, None]
-    score: float
-    incidents: int
-    check: NodeHealthCheck
-
-
-class NodeHealthCheck(TypedDict, total=False):
-    level: Literal['well', 'no-work', 'drain']
-    reason: str
-    since: Union[str, None]
-
-
-class NodeTest(TypedDict, total=False):
-    running: Union[int, None]
-    id: int
-    at: str
-    passed: bool
-    why: str
-    memory_gb_s: float
-    gemm_gflop_s: float
-    disk_mb_s: float
-    loopback_gb_s: float
-
-
-class NodeNic(TypedDict, total=False):
-    family: Literal['infiniband', 'roce', 'ethernet']
-    gbit_s: Union[float, None]
-
-
-class NodeLinksItem(TypedDict, total=False):
-    to: str
-    bytes_per_s: float
-    measured_at: str
-
-
-NodeSlotsItem = TypedDict('NodeSlotsItem', {
-    'slot': 'int',
-    'kind': 'str',
-    'trains': 'bool',
-    'class': 'str',
-    'state': "Literal['free', 'busy', 'spare', 'quarantined', 'unknown', 'lost']",
-    'job': 'Union[str, None]',
-    'rank': 'Union[int, None]',
-    'slow': 'NodeSlotsItemSlow',
-    'gpu': 'NodeSlotsItemGpu',
-}, total=False)
-
-
-class NodeSlotsItemSlow(TypedDict, total=False):
-    ratio: float
-    since: str
-    retry_at: str
-
-
-class NodeSlotsItemGpu(TypedDict, total=False):
-    slot: int
-    uuid: str
-    name: str
-    pci: str
-    numa: Union[int, None]
-    mig: bool
-    memory_mib: int
-    memory_used_mib: Union[int, None]
-    utilization: Union[int, None]
-    power_w: Union[int, None]
-    temperature_c: Union[int, None]
-    slowed: bool
-    ecc_uncorrected: Union[int, None]
-    why: str
-    found: NodeSlotsItemGpuFound
-
-
-class NodeSlotsItemGpuFound(TypedDict, total=False):
-    code: int
-    level: Literal['watch', 'drain', 'stop']
-    blame: int
-    node: bool
-    what: str
-    age_ms: int
-
-
 class Quarantined(TypedDict, total=False):
     id: str
     kind: Literal['job', 'node', 'project', 'token', 'key', 'unknown']
     name: str
     why: str
     at: str
+
+
+Booking = TypedDict('Booking', {
+    'id': 'str',
+    'from': 'str',
+    'to': 'str',
+    'now': 'bool',
+    'reason': 'str',
+    'by': 'str',
+    'nodes': 'List[str]',
+    'every_s': 'Union[int, None]',
+    'devices': 'int',
+    'class': 'Union[str, None]',
+    'project': 'Union[str, None]',
+    'user': 'Union[str, None]',
+}, total=False)
 
 
 class Secret(TypedDict, total=False):
@@ -539,7 +455,7 @@ ExplainCausesItem = TypedDict('ExplainCausesItem', {
     'behind': 'List[str]',
     'would_help': 'List[str]',
     'classes': 'List[ExplainCausesItemClassesItem]',
-    'starts': 'ExplainCausesItemStarts',
+    'starts': 'Start',
 }, total=False)
 
 
@@ -550,13 +466,6 @@ ExplainCausesItemClassesItem = TypedDict('ExplainCausesItemClassesItem', {
     'drained': 'int',
     'spare': 'int',
 }, total=False)
-
-
-class ExplainCausesItemStarts(TypedDict, total=False):
-    at: Union[str, None]
-    basis: StartBasis
-    latest: Union[str, None]
-    after: Union[str, None]
 
 
 ExplainRatesItem = TypedDict('ExplainRatesItem', {
@@ -806,6 +715,34 @@ class ForgetNodeAnswer(TypedDict, total=False):
     node: str
     token: bool
     codes: int
+
+
+class ListMaintenanceAnswer(TypedDict, total=False):
+    maintenance: List[Booking]
+
+
+AddMaintenanceBody = TypedDict('AddMaintenanceBody', {
+    'nodes': 'List[str]',
+    'from': 'Union[str, None]',
+    'to': 'str',
+    'every_s': 'Union[int, None]',
+    'reason': 'Union[str, None]',
+}, total=False)
+
+
+class ListReservationsAnswer(TypedDict, total=False):
+    reservations: List[Booking]
+
+
+AddReservationBody = TypedDict('AddReservationBody', {
+    'devices': 'int',
+    'class': 'Union[str, None]',
+    'from': 'Union[str, None]',
+    'to': 'str',
+    'project': 'Union[str, None]',
+    'user': 'Union[str, None]',
+    'reason': 'Union[str, None]',
+}, total=False)
 
 
 class GetEstimatesReportAnswer(TypedDict, total=False):

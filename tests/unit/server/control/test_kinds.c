@@ -59,7 +59,7 @@ static void what_one_job_has_shown_is_known_of_the_next_of_its_model(void **stat
     (void)run_first(s, TRAIN(16));
     like = scene_submit(s, TRAIN(16));
     other = scene_submit(s, TRAIN(32));
-    assert_int_equal(round_init(s->core, SCHED_FULL, &r), 0);
+    assert_int_equal(round_init(s->core, SCHED_FULL, 0, &r), 0);
     assert_int_equal(shown(&r, like)->profile->points[0][0].rate_ups, 4000000);
     assert_int_equal(shown(&r, like)->remaining_us, INT64_C(1000000000)); /* its steps, and what they take is known */
     assert_true(shown(&r, other)->profile->points[0][0].rate_ups != 4000000);
@@ -75,7 +75,7 @@ static void a_command_is_known_by_its_user_its_name_and_its_argv(void **state)
     (void)run_first(s, COMMAND("x, --lr, a"));
     like = scene_submit(s, COMMAND("x, --lr, a"));
     other = scene_submit(s, COMMAND("x, --lr, b"));
-    assert_int_equal(round_init(s->core, SCHED_FULL, &r), 0);
+    assert_int_equal(round_init(s->core, SCHED_FULL, 0, &r), 0);
     assert_int_equal(shown(&r, like)->profile->points[0][0].rate_ups, 4000000);
     assert_int_equal(shown(&r, other)->profile->points[0][0].rate_ups, 1000000);
     round_clear(&r);
@@ -91,13 +91,13 @@ static void how_long_a_command_takes_is_known_once_one_of_its_name_is_done(void 
     job = scene_submit(s, COMMAND("x"));
     scene_report_all(s, job, "running", 0);
     next = scene_submit(s, COMMAND("y"));
-    assert_int_equal(round_init(s->core, SCHED_FULL, &r), 0);
+    assert_int_equal(round_init(s->core, SCHED_FULL, 0, &r), 0);
     assert_int_equal(shown(&r, next)->remaining_us, -1);
     round_clear(&r);
     pass(s, 90);
     scene_report_all(s, job, "exited", 0);
     next = scene_submit(s, COMMAND("z"));
-    assert_int_equal(round_init(s->core, SCHED_FULL, &r), 0);
+    assert_int_equal(round_init(s->core, SCHED_FULL, 0, &r), 0);
     assert_in_range(shown(&r, next)->remaining_us, 85 * SECOND, 95 * SECOND);
     round_clear(&r);
 }
@@ -109,7 +109,7 @@ static void fairness_is_forecast_for_a_running_job_too(void **state)
     struct round r;
 
     pass(s, 500); /* twice as long as all of its work takes, and none of it is done */
-    assert_int_equal(round_init(s->core, SCHED_FULL, &r), 0);
+    assert_int_equal(round_init(s->core, SCHED_FULL, 0, &r), 0);
     assert_in_range(shown(&r, job)->rho_milli, 2900, 3100);
     round_clear(&r);
 }
@@ -122,7 +122,7 @@ static void what_a_change_costs_is_known_of_others(void **state)
 
     kinds_take_restart(s->core, scene_entry(s, job), 42);
     next = scene_submit(s, TRAIN(32));
-    assert_int_equal(round_init(s->core, SCHED_FULL, &r), 0);
+    assert_int_equal(round_init(s->core, SCHED_FULL, 0, &r), 0);
     assert_int_equal(shown(&r, next)->restart_us, 42 * SECOND);
     round_clear(&r);
 }
@@ -137,7 +137,7 @@ static void what_was_learned_outlives_the_server(void **state)
     pass(s, 70); /* it is stored now and then */
     scene_restart(s);
     like = scene_submit(s, TRAIN(16));
-    assert_int_equal(round_init(s->core, SCHED_FULL, &r), 0);
+    assert_int_equal(round_init(s->core, SCHED_FULL, 0, &r), 0);
     assert_int_equal(shown(&r, like)->profile->points[0][0].rate_ups, 4000000);
     assert_int_equal(shown(&r, like)->restart_us, 42 * SECOND);
     round_clear(&r);

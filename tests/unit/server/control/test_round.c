@@ -28,7 +28,7 @@ static const struct sched_job *shown(const struct round *r, uint64_t job)
 
 static void take(struct scene *s, struct round *r)
 {
-    assert_int_equal(round_init(s->core, SCHED_FAST, r), 0);
+    assert_int_equal(round_init(s->core, SCHED_FAST, 0, r), 0);
 }
 
 static void each_class_of_a_node_is_a_row_and_so_are_its_slow_slots(void **state)
