@@ -8,7 +8,7 @@ import pytest
 import requests
 
 from tests.cluster import ROOT, Cluster
-from tests.e2e.test_dashboard import Page
+from tests.e2e.browser import Page
 from tests.patience import PATIENCE_S
 
 LIMITS = {  # a row of the table of limits: the header and the constant that hold it
