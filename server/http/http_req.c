@@ -245,7 +245,7 @@ void http_reply_with_new(struct http_req *r, int status, json_t *body, const cha
     if (body) {
         text = json_dumps(body, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(17));
         json_decref(body);
-        if (text && member)
+        if (text && name && member)
             text = with_member_new(text, name, member);
         if (!text) {
             http_problem(r, 503, "out-of-memory", "no memory for the answer; try again");
