@@ -13,7 +13,7 @@ import yaml
 
 PARTS = ("Spec", "Node")  # schemas with files of their own
 HEAD = '"""{}.\n\nWritten by `make openapi` from api/openapi.yaml.\n"""\n'
-LEFT_OUT = ("/v1/agents/", "/v1/bundles/", "/assets/", "/openapi.yaml")  # for agents, `muster submit` and browsers
+LEFT_OUT = ("/v1/agents/", "/v1/bundles/", "/assets/", "/openapi.yaml", "/docs")  # for agents, `muster submit` and browsers
 SIMPLE = {"integer": "int", "number": "float", "boolean": "bool", "string": "str", "null": "None"}
 STREAMED = ("Last-Event-ID", "Idempotency-Key", "changes", "follow")  # of streams, and of every submit
 
@@ -114,7 +114,7 @@ class Types:
                  None: "The documents of Muster's REST surface. Every field may be missing"}
         head = HEAD.format(about[part]) + TYPING
         if not part:
-            head += "".join(f"from .{name.lower()}_types import {name}\n" for name in sorted(PARTS))
+            head += "".join(f"from .{name.lower()}_types import {name} as {name}\n" for name in sorted(PARTS))
             head += "\n" + "\n".join(self.aliases) + "\n"
         return head + "\n\n" + "\n\n".join(
             text for name, text in self.classes if next((p for p in PARTS if name.startswith(p)), None) == part)

@@ -311,18 +311,6 @@ class Routes:
         """GET /metrics: Counters for Prometheus."""
         return cast('str', self._transport.call('GET', '/metrics'))
 
-    def documentation(self) -> None:
-        """GET /docs: Where the documentation begins."""
-        self._transport.call('GET', '/docs')
-
-    def documentation_page(self, page: str) -> None:
-        """GET /docs/{page}: A page of the documentation."""
-        self._transport.call('GET', f"/docs/{quote(page)}")
-
-    def documentation_file(self, folder: str, file: str) -> None:
-        """GET /docs/{folder}/{file}: A picture of the documentation, or its search."""
-        self._transport.call('GET', f"/docs/{quote(folder)}/{quote(file)}")
-
 
 class AsyncRoutes:
     """Each call is made again while the server is busy or away, where that does no harm."""
@@ -615,15 +603,3 @@ class AsyncRoutes:
     async def metrics(self) -> str:
         """GET /metrics: Counters for Prometheus."""
         return cast('str', await self._call('GET', '/metrics'))
-
-    async def documentation(self) -> None:
-        """GET /docs: Where the documentation begins."""
-        await self._call('GET', '/docs')
-
-    async def documentation_page(self, page: str) -> None:
-        """GET /docs/{page}: A page of the documentation."""
-        await self._call('GET', f"/docs/{quote(page)}")
-
-    async def documentation_file(self, folder: str, file: str) -> None:
-        """GET /docs/{folder}/{file}: A picture of the documentation, or its search."""
-        await self._call('GET', f"/docs/{quote(folder)}/{quote(file)}")

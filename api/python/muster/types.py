@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Literal, TypedDict, Union
 
-from .node_types import Node
-from .spec_types import Spec
+from .node_types import Node as Node
+from .spec_types import Spec as Spec
 
 State = Literal['queued', 'starting', 'running', 'rescaling', 'suspended', 'recovering', 'succeeded', 'failed',
         'cancelled']
