@@ -382,7 +382,7 @@ static int by_value(const void *a, const void *b)
 static void middle(const struct several *s, double *at)
 {
     size_t offset = (size_t)((char *)at - (char *)s->ret);
-    double v[MEDIAN_MAX];
+    double v[MEDIAN_MAX] = {0};
 
     for (size_t i = 0; i < s->n; i++)
         memcpy(&v[i], (const char *)s->p[i] + offset, sizeof(v[i]));
@@ -405,7 +405,7 @@ static void middle_rates(const struct several *s, struct profile_rates *r)
 
 void profile_median(const struct plan_profile *const *p, size_t n, struct plan_profile *ret)
 {
-    const struct plan_profile *alike[MEDIAN_MAX];
+    const struct plan_profile *alike[MEDIAN_MAX] = {NULL};
     struct several s = {.p = alike, .ret = ret};
 
     for (size_t i = 0; i < n && s.n < MEDIAN_MAX; i++)

@@ -37,7 +37,7 @@ static void name_of(struct history *h, const char *sort, const char *name, char 
         (void)snprintf(ret, NAME_MAX_BYTES, "%s%lld", sort, cli_int(h->aliases, key));
         return;
     }
-    for (; name[n] && n < NAME_MAX_BYTES - 1; n++)
+    for (; n < NAME_MAX_BYTES - 1 && name[n]; n++)
         ret[n] = strchr(",|#\"\r\n", name[n]) ? '_' : name[n];
     ret[n] = '\0';
 }

@@ -378,10 +378,10 @@ int beam_improve(struct round *r, double least, int64_t looks)
     bool whole = false;
     struct beam b;
     int16_t *before = malloc((r->n_jobs + 1) * sizeof(*before));
-    int found = before ? 0 : -ENOMEM;
+    int found;
 
-    if (found < 0)
-        return found;
+    if (!before)
+        return -ENOMEM;
     for (size_t i = 0; i < r->n_jobs; i++)
         before[i] = r->jobs[i].chosen;
     found = beam_init(&b, r, r->value + least);

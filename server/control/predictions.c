@@ -136,7 +136,7 @@ static int by_value(const void *a, const void *b)
 
 static json_t *report_of(const struct kind *k)
 {
-    double error[PREDICTIONS_KEPT], sum = 0, lean = 0;
+    double error[PREDICTIONS_KEPT] = {0}, sum = 0, lean = 0;
 
     for (size_t i = 0; i < k->n; i++) {
         error[i] = fabs(percent_of(&k->past[i]));

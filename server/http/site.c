@@ -154,7 +154,7 @@ size_t site_files(const struct site *s)
 void site_serve(const struct site *s, struct http_req *req)
 {
     const char *first = http_param(req, 0), *second = http_param(req, 1);
-    struct site_file key;
+    struct site_file key = {0};
     const struct site_file *f = NULL;
 
     if (!s || s->n == 0) {
