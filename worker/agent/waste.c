@@ -73,7 +73,9 @@ static int remove_tree(const struct waste *w, const char *path)
 
     while (r == -EAGAIN && !atomic_load(&w->stopping))
         r = deep_empty(path);
-    return r == 0 && rmdir(path) < 0 ? -errno : r == -ENOENT ? 0 : r;
+    if (r == 0 && rmdir(path) < 0)
+        r = -errno;
+    return r == -ENOENT ? 0 : r; /* it is gone, whoever removed it */
 }
 
 static void remove_folder(struct waste *w, const char *path)
