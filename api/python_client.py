@@ -13,7 +13,7 @@ import yaml
 
 PARTS = ("Spec", "Node")  # schemas with files of their own
 HEAD = '"""{}.\n\nWritten by `make openapi` from api/openapi.yaml.\n"""\n'
-LEFT_OUT = ("/v1/agents/", "/v1/bundles/", "/assets/", "/openapi.yaml", "/docs")  # for agents, `muster submit` and browsers
+LEFT_OUT = ("/v1/agents/", "/v1/bundles/", "/assets/", "/openapi.yaml", "/docs")  # of agents, `submit` and browsers
 SIMPLE = {"integer": "int", "number": "float", "boolean": "bool", "string": "str", "null": "None"}
 STREAMED = ("Last-Event-ID", "Idempotency-Key", "changes", "follow")  # of streams, and of every submit
 

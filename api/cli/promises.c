@@ -100,20 +100,21 @@ int reports_estimates(struct cli *c)
 
 /* --- maintenance and reservations ----------------------------------------------------------------------- */
 
-/* "+2h", "14:05" (the next), "2026-11-21 14:05" of here, or as clock_read_rfc3339(). */
-static int read_when(const char *option, const char *text, json_t *body)
+/* "+2h" and "14:05" (the next one) from *now on, "2026-11-21 14:05" of here, or as clock_read_rfc3339(). *now becomes
+ * the time that was read: the end is told from the beginning on. */
+static int read_when(const char *option, const char *text, int64_t *now, json_t *body)
 {
     static const char *const forms[] = {"%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M", "%H:%M"};
-    int64_t us = 0, now = clock_wall_us();
+    int64_t us = 0;
     char at[CLOCK_RFC3339_MAX];
     int seconds;
 
     if (!text)
         return 0;
     if (clock_read_rfc3339(text, &us) < 0) {
-        us = text[0] == '+' && times_parse(text + 1, &seconds) == 0 ? now + seconds * INT64_C(1000000) : 0;
+        us = text[0] == '+' && times_parse(text + 1, &seconds) == 0 ? *now + seconds * INT64_C(1000000) : 0;
         for (size_t i = 0; us == 0 && i < sizeof(forms) / sizeof(forms[0]); i++) {
-            time_t today = (time_t)(now / 1000000);
+            time_t today = (time_t)(*now / 1000000);
             struct tm tm = {.tm_mday = 0};
             const char *end;
 
@@ -123,7 +124,7 @@ static int read_when(const char *option, const char *text, json_t *body)
             tm.tm_isdst = -1;
             end = strptime(text, forms[i], &tm);
             us = end && !*end ? (int64_t)mktime(&tm) * 1000000 : 0;
-            if (us > 0 && us < now && strcmp(forms[i], "%H:%M") == 0) {
+            if (us > 0 && us < *now && strcmp(forms[i], "%H:%M") == 0) {
                 tm.tm_mday++;
                 us = (int64_t)mktime(&tm) * 1000000;
             }
@@ -133,6 +134,7 @@ static int read_when(const char *option, const char *text, json_t *body)
         return cli_fail(CLI_USAGE, "--%s '%.64s': want a time such as +2h, 14:05, '2026-11-21 14:05' or with its zone",
                         option, text);
     clock_rfc3339(us, at);
+    *now = us;
     return json_object_set_new(body, option, json_string(at)) < 0 ? cli_fail(CLI_FAILED, "no memory") : 0;
 }
 
@@ -164,6 +166,7 @@ int maintenance_add(struct cli *c)
 {
     const char *nodes = cli_option(c, "nodes"), *to = cli_option(c, "to");
     json_auto_t *body = json_pack("{s:[]}", "nodes");
+    int64_t now = clock_wall_us();
 
     if (!nodes || !to)
         return cli_fail(CLI_USAGE, "want --nodes and --to: which nodes, and until when");
@@ -174,8 +177,8 @@ int maintenance_add(struct cli *c)
             (void)json_array_append_new(json_object_get(body, "nodes"), json_stringn(nodes, n));
         nodes += n + (nodes[n] == ',');
     }
-    TRY(read_when("from", cli_option(c, "from"), body));
-    TRY(read_when("to", to, body));
+    TRY(read_when("from", cli_option(c, "from"), &now, body));
+    TRY(read_when("to", to, &now, body));
     TRY(take_text(c, "reason", body));
     if (cli_option(c, "every"))
         (void)json_object_set_new(body, "every_s", json_integer(cli_number(c, "every", 0)));
@@ -186,11 +189,12 @@ int reservations_add(struct cli *c)
 {
     const char *to = cli_option(c, "to");
     json_auto_t *body = json_pack("{s:I}", "devices", (json_int_t)cli_number(c, "devices", 0));
+    int64_t now = clock_wall_us();
 
     if (cli_number(c, "devices", 0) < 1 || !to)
         return cli_fail(CLI_USAGE, "want --devices and --to: how many, and until when");
-    TRY(read_when("from", cli_option(c, "from"), body));
-    TRY(read_when("to", to, body));
+    TRY(read_when("from", cli_option(c, "from"), &now, body));
+    TRY(read_when("to", to, &now, body));
     TRY(take_text(c, "class", body));
     TRY(take_text(c, "project", body));
     TRY(take_text(c, "user", body));

@@ -205,12 +205,12 @@ int attempt_publish(struct mck_writer *w, struct attempt *a, struct merr *err)
 void attempt_discard(struct mck_writer *w, struct attempt *a)
 {
     io_close(&a->fd);
-    if (!a->temp[0])
+    if (!a->temp[0] && set_paths(w, a, NULL)) /* it failed before its file was open: it is told, too */
         return;
     (void)unlink(a->temp);
     if (w->cfg.rank == 0 && !w->cfg.parts)
         coordinate_abort(a->folder, a->uuid);
-    else if (a->code != -ECANCELED)
+    else if (a->code != -ECANCELED && (mkdir(a->folder, 0755) == 0 || errno == EEXIST))
         coordinate_report_failure(a->folder, a->uuid, (uint32_t)w->cfg.rank, a->err.text);
     (void)rmdir(a->folder); /* only when nothing of the others is in it */
 }

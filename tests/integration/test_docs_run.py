@@ -21,7 +21,7 @@ from tests.web_programs import make_programs
 PAGES = ["README.md", *sorted(os.path.relpath(p, ROOT) for p in glob.glob(f"{ROOT}/docs/*.md"))]
 STEPS = 200  # so that there is a step-00000200, as in the examples
 # Which are of jobs that have not ended.
-LIVE = ("suspend", "resume", "cancel", "priority", "scale", "checkpoint now", "diagnose", "exec", "attach",
+LIVE = ("suspend", "resume", "cancel", "priority", "scale", "limit", "checkpoint now", "diagnose", "exec", "attach",
         "port-forward")
 
 
@@ -176,6 +176,16 @@ class Place:
             FakeAgent(cluster, "n3", ("cpu",)).register(profiles={"cpu": {"products": [[64, 64, 64, 1]]}})
             self.drain("n3")
             run("muster node remove n3", self.folder, self.env)
+        if "maintenance add" in line:
+            line = line.replace("n1,n2", "n1")
+        if "reserve --" in line:
+            line = line.replace("--devices 8 --class h100", "--devices 2 --class cpu")
+        if "maintenance delete" in line:
+            made = run("muster maintenance add --nodes n1 --from +1h --to +1h -o json", self.folder, self.env)
+            line = line.replace("m3", json.loads(made)["id"])
+        if "reservation delete" in line:
+            made = run("muster reserve --devices 1 --from +1h --to +1h --user ann -o json", self.folder, self.env)
+            line = line.replace("r3", json.loads(made)["id"])
         if "secret delete" in line:
             run("muster secret set hf < hf.token", self.folder, self.env)
         if "checkpoint import" in line:
@@ -200,6 +210,9 @@ class Place:
             run("muster node remove n3", self.folder, self.env)
         if "n3" in cluster.agents:
             cluster.agents.pop("n3").wait(PATIENCE_S)  # it ends when it hears that it was removed
+        for kind in ("maintenance", "reservations"):
+            for planned in cluster.api("GET", f"/v1/{kind}")[kind]:
+                cluster.request("DELETE", f"/v1/{kind}/{planned['id']}")
         for name in ("model", "exported", "run"):
             shutil.rmtree(os.path.join(self.folder, name), ignore_errors=True)
 

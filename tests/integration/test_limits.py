@@ -44,13 +44,14 @@ def codes(cluster, job):
 
 
 def test_a_program_is_warned_by_signal_and_order_ended_and_resumed_with_more_time(cluster):
-    done = cluster.muster("submit", "--set", "limits.warn_signal=SIGUSR1", "--set", "limits.warn_s=86400", "--",
+    done = cluster.muster("submit", "--set", "limits.warn_signal=SIGUSR1", "--set", "limits.warn_s=3000", "--",
                           sys.executable, "-c", PROGRAM, check=True)
     job = done.stdout.split()[1]
     assert said(cluster, job, "up-1") == "none"  # it has no limit, so it has no end
     assert "limits" not in cluster.job(job)
     cluster.api("PATCH", f"/v1/jobs/{job}", {"limits": {"time_s": 3600}})
     assert cluster.job(job)["ends_by"]
+    cluster.api("PATCH", f"/v1/jobs/{job}", {"limits": {"time_s": 1000}})
     assert '"save"' in said(cluster, job, "warned-1")
     assert "time-warning" in codes(cluster, job)
     cluster.api("PATCH", f"/v1/jobs/{job}", {"limits": {"time_s": 1}})

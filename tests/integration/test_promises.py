@@ -1,4 +1,5 @@
 """What the scheduler promises, through REST and the CLI: starts and how good they were, maintenance, reservations."""
+import datetime
 import json
 import os
 
@@ -49,6 +50,8 @@ def test_maintenance_is_added_listed_and_deleted_and_keeps_long_jobs_off(cluster
     short = cluster.submit({"command": {"argv": ["true"]}, "limits": {"time_s": 600}})["id"]
     assert cluster.wait(short)["state"] == "succeeded"
     booked = json.loads(cluster.muster("maintenance", "list", "-o", "json", check=True).stdout)["maintenance"]
+    begin, end = (datetime.datetime.fromisoformat(booked[0][k].replace("Z", "+00:00")) for k in ("from", "to"))
+    assert end - begin == datetime.timedelta(hours=2)  # an end is told from the beginning on
     cluster.muster("maintenance", "delete", booked[0]["id"], check=True)
     assert cluster.wait(job)["state"] == "succeeded"
     assert cluster.muster("maintenance", "delete", "m999").returncode == 3

@@ -107,6 +107,21 @@ static void what_one_rank_gives_up_none_commits(void **state)
     assert_int_equal(mck_latest(dir, &step, NULL, &err), 1);
 }
 
+/* The failed rank has not even made the folder of the step when the other begins to wait for it. */
+static void a_rank_that_fails_before_its_file_is_open_is_told_to_the_others(void **state)
+{
+    struct mck_done d;
+
+    (void)state;
+    begin(10);
+    assert_int_equal(mck_abandon(writer[1], 10, "'x' was changed", &err), 0);
+    assert_int_equal(done(1).code, -EAGAIN);
+    assert_int_equal(mck_gate(writer[0], -1, &err), 0);
+    d = done(0);
+    assert_int_equal(d.code, -ECOMM);
+    assert_non_null(strstr(d.err.text, "'x' was changed"));
+}
+
 static void what_is_over_is_not_given_up(void **state)
 {
     (void)state;
@@ -123,6 +138,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(nothing_is_committed_before_the_gate_of_each_rank, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_one_rank_gives_up_none_commits, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_rank_that_fails_before_its_file_is_open_is_told_to_the_others, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(what_is_over_is_not_given_up, set_up, tear_down),
     };
 
