@@ -25,8 +25,6 @@
 #define SHOW_US 2000000    /* between two lines of progress */
 #define FOLLOW_US 100000   /* between two looks at what a command writes */
 #define SETTLE_US 60000000 /* for what is left of an earlier run to end */
-#define BACKOFF_US 1000000 /* before the first restart; doubled each time */
-#define BACKOFF_US_MAX 30000000
 #define DEVICES_MOST 256
 
 struct follow { /* a file of the run that is read as it grows */
@@ -205,11 +203,10 @@ static int run_generation(struct attempt *a, enum exit_cause *ret_fault, struct 
 }
 
 /* Wait before a restart; a signal ends the wait and the job. */
-static void back_off(struct attempt *a, int restarts)
+static void back_off(struct attempt *a, int64_t wait_us)
 {
-    int64_t wait_us = BACKOFF_US << (restarts > 5 ? 5 : restarts), until_us;
+    int64_t until_us = clock_mono_us() + wait_us;
 
-    until_us = clock_mono_us() + (wait_us > BACKOFF_US_MAX ? BACKOFF_US_MAX : wait_us);
     while (!a->stops && clock_mono_us() < until_us) {
         struct pollfd p = {.fd = a->signal_fd, .events = POLLIN};
 
@@ -220,23 +217,24 @@ static void back_off(struct attempt *a, int restarts)
 
 static int run_job(struct attempt *a, struct merr *err)
 {
-    int restarts = 0, user_restarts = 0;
+    struct solo_retries retries = {.user = 0};
 
     for (;; a->generation++) {
         enum exit_cause fault;
+        int64_t wait_us;
         int r = run_generation(a, &fault, err);
 
         if (r < 0 || fault == EXIT_CAUSE_DONE)
             return r;
         if (a->stops)
             return merr_set(err, -ECANCELED, "stopped");
-        if (fault == EXIT_CAUSE_USER ? user_restarts++ >= a->spec->retry.user : restarts++ >= a->spec->retry.max) {
+        if (!solo_plan_retry(&retries, a->spec, fault, &wait_us)) {
             merr_set(err, 0, "failed in attempt %" PRIu64 "; %s", a->generation,
                      fault == EXIT_CAUSE_USER ? "this is the job's own fault, which retry.user does not try again"
                                               : "no restart is left of retry.max");
             return fault == EXIT_CAUSE_USER ? EXIT_USER : -EIO;
         }
-        back_off(a, restarts + user_restarts - 1);
+        back_off(a, wait_us);
         if (a->stops)
             return merr_set(err, -ECANCELED, "stopped");
         fprintf(stderr, "muster run: restarting as attempt %" PRIu64 "\n", a->generation + 1);

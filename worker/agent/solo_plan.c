@@ -14,6 +14,9 @@
 #include "scheduler/plan/site.h"
 #include "worker/snapshot/capacity.h"
 
+#define BACKOFF_US INT64_C(1000000) /* before the first retry; doubled each time */
+#define BACKOFF_US_MAX INT64_C(30000000)
+
 int solo_plan_read(const char *file, struct job_spec **ret, struct faults *f, struct merr *err)
 {
     struct buf text;
@@ -123,4 +126,17 @@ int solo_plan_assign(const struct job_spec *spec, int devices, int threads, uint
     *ret = doc;
     *ret_world = r;
     return 0;
+}
+
+bool solo_plan_retry(struct solo_retries *r, const struct job_spec *spec, enum exit_cause fault, int64_t *ret_wait_us)
+{
+    int *n = fault == EXIT_CAUSE_USER ? &r->user : &r->other;
+    int before = r->user + r->other;
+    int64_t wait_us = BACKOFF_US << (before > 5 ? 5 : before);
+
+    if (*n >= (fault == EXIT_CAUSE_USER ? spec->retry.user : spec->retry.max))
+        return false;
+    ++*n;
+    *ret_wait_us = wait_us > BACKOFF_US_MAX ? BACKOFF_US_MAX : wait_us;
+    return true;
 }

@@ -126,6 +126,31 @@ static void faults_of_a_spec_are_listed_and_a_missing_file_is_named(void **state
     assert_null(spec);
 }
 
+static void each_kind_of_failure_has_retries_of_its_own_and_waits_grow(void **state)
+{
+    static const struct {
+        enum exit_cause fault;
+        int wait_s; /* 0: no more */
+    } table[] = {
+        {EXIT_CAUSE_NODE, 1},     {EXIT_CAUSE_USER, 2},  {EXIT_CAUSE_USER, 0},     {EXIT_CAUSE_INTERNAL, 4},
+        {EXIT_CAUSE_NUMBERS, 8},  {EXIT_CAUSE_NODE, 16}, {EXIT_CAUSE_ABORTED, 30}, {EXIT_CAUSE_NODE, 30},
+        {EXIT_CAUSE_INTERNAL, 0}, {EXIT_CAUSE_USER, 0},
+    };
+    struct job_spec *spec = spec_of("{\"name\": \"a\", \"devices\": {\"min\": 1, \"max\": 1}, \"retry\": "
+                                    "{\"max\": 6, \"user\": 1}, \"command\": {\"argv\": [\"true\"]}}");
+    struct solo_retries r = {.user = 0};
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(table); i++) {
+        int64_t wait_us = 0;
+
+        if (solo_plan_retry(&r, spec, table[i].fault, &wait_us) != (table[i].wait_s > 0) ||
+            wait_us != table[i].wait_s * INT64_C(1000000))
+            fail_msg("row %zu: %lld us", i, (long long)wait_us);
+    }
+    spec_free(spec);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -133,6 +158,7 @@ int main(void)
         cmocka_unit_test(a_layout_that_the_spec_gives_is_filled_with_replicas),
         cmocka_unit_test(what_the_spec_leaves_to_the_planner_is_settled_in_it),
         cmocka_unit_test(too_few_devices_for_one_replica_are_refused),
+        cmocka_unit_test(each_kind_of_failure_has_retries_of_its_own_and_waits_grow),
         cmocka_unit_test(faults_of_a_spec_are_listed_and_a_missing_file_is_named),
     };
 
