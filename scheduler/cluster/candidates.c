@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "scheduler/cluster/closing_priv.h"
+#include "scheduler/cluster/tenants_priv.h"
 
 #define LAMBDA 2.1          /* worth of running at all, in units of the smallest configuration */
 #define GUARANTEE 1000.0    /* added for a guarantee within its quota */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "scheduler/cluster/calendar.h"
-#include "scheduler/cluster/sched_priv.h"
+#include "scheduler/cluster/closing_priv.h"
 
 static int by_time(const void *a, const void *b)
 {

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "scheduler/cluster/sched_priv.h"
+#include "scheduler/cluster/closing_priv.h"
 
 #define DEFRAG_MOVES 3     /* jobs moved in a round so that larger ones fit */
 #define DEFRAG_ATTEMPTS 16 /* jobs for which that is tried: each looks at all others */

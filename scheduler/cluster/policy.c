@@ -4,6 +4,8 @@
 #include <stdlib.h>
 
 #include "scheduler/cluster/sched_priv.h"
+#include "scheduler/cluster/closing_priv.h"
+#include "scheduler/cluster/tenants_priv.h"
 
 bool choice_fits(const struct round *r, const struct rjob *j, int c)
 {

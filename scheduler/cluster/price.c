@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "scheduler/cluster/sched_priv.h"
+#include "scheduler/cluster/closing_priv.h"
+#include "scheduler/cluster/tenants_priv.h"
 
 #define ITERATIONS 60
 #define CALM 20           /* iterations in a row that hardly bettered the bound: enough */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "scheduler/cluster/sched_priv.h"
+#include "scheduler/cluster/closing_priv.h"
 
 #define DEPTH 4     /* times the devices there are */
 #define BUCKETS 512 /* of claims, eight to every doubling: within one by age */

@@ -15,6 +15,8 @@
 #include <string.h>
 
 #include "scheduler/cluster/sched_priv.h"
+#include "scheduler/cluster/closing_priv.h"
+#include "scheduler/cluster/tenants_priv.h"
 
 #define RESERVED_MAX 8             /* jobs; those after them get their turn when these run */
 #define LOOKED_MAX 24              /* urgent jobs that are looked at by age */

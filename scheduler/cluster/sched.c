@@ -7,7 +7,9 @@
 #include <string.h>
 
 #include "base/try.h"
+#include "scheduler/cluster/closing_priv.h"
 #include "scheduler/cluster/sched_priv.h"
+#include "scheduler/cluster/tenants_priv.h"
 
 /* --- the snapshot ---------------------------------------------------------------------------------------- */
 

@@ -1,7 +1,7 @@
 /* What tenants may hold: each within its own limit, within those of the tenants that it is within, and by type. */
 #include <string.h>
 
-#include "scheduler/cluster/sched_priv.h"
+#include "scheduler/cluster/tenants_priv.h"
 
 /* Index + 1 of the next tenant up. */
 static uint32_t up(const struct round *r, uint32_t t)

@@ -116,8 +116,12 @@ SEAMS = {
 # Rooms each of whose modules has a header of its own, whose functions all have the module's name as their prefix.
 MODULES = ("server/http/", "server/store/", "server/cluster/", "server/control/")
 DEFINITION = re.compile(r"^(?!static\b|typedef\b)[a-z][\w \*]*?(\w+)\((?:[^;{}()]|\([^()]*\))*\)\n\{", re.M)
-# Rooms whose private headers still have their old names.
-OLD_PRIVATE = ("worker/engine/train/",)
+# What a header declares is what its reader keeps in mind: so many functions. A list of commands, all of one form, and
+# the one door of checkpoint/ have more.
+PROTOTYPES = 30
+LONG_HEADERS = {"api/cli/commands.h": None, "checkpoint/checkpoint.h": 32}
+PROTOTYPE = re.compile(r"^(?!typedef\b|static\b)[A-Za-z_][\w \*]*?\w+\((?:[^;{}()]|\((?:[^;{}()]|\([^;{}()]*\))*\))*\)"
+                       r"[^;{}=]*;", re.M)
 # Folders without chains of "if (r == 0) r = ...": a function is left by TRY or goto, or parted.
 UNCHAINED = ("api/", "base/", "compress/", "scheduler/", "worker/engine/data/", "worker/engine/text/")
 CHAIN = re.compile(r"if \((?:!(?:r|status|code)|(?:r|status|code) == 0)\b[^\n]*\)(?: \{)?\n\s+(?:r|status|code) = ")
@@ -288,8 +292,11 @@ def check_c(path, text, complain):
             complain(path, number, f"{folder}/ is pure: no I/O, clock or chance")
     for chain in (CHAIN if path.startswith(UNCHAINED) else LONG_CHAIN).finditer(code) if folder else []:
         complain(path, code[:chain.start()].count("\n") + 1, "a chain of codes: leave by TRY (base/try.h) or goto")
-    if re.search(r"_(int|impl)\.h$", path) and not path.startswith(OLD_PRIVATE):
+    if re.search(r"_(int|impl)\.h$", path):
         complain(path, 1, "a private header's name ends in _priv.h")
+    functions = len(PROTOTYPE.findall(code)) if folder and path.endswith(".h") else 0
+    if functions > (LONG_HEADERS.get(path, PROTOTYPES) or functions):
+        complain(path, 1, f"{functions} functions in a header: split it by who reads it, or hide what only tests call")
     if path.endswith(".h") and not re.match(r"/\* [\w./-]+ - ", text):
         complain(path, 1, "a header opens with '/* name - one sentence'")
 

@@ -87,6 +87,10 @@ def test_a_planted_violation_is_found(tmp_path, path, bad, good, says):
     ("scheduler/x.c", "    now = clock_mono_us();\n", "    clock(now_us);\n", "scheduler/ is pure"),
     ("scheduler/x.c", "    x = rand();\n", "    x = seq_random_unit(&state);\n", "scheduler/ is pure"),
     ("base/x.h", "#ifndef X\n", "/* x - a thing */\n", "a header opens with"),
+    ("base/x.h", "/* x - a thing */\n" + "int a(void (*f)(int),\n      int b);\n" * 31,
+     "/* x - a thing */\n" + "int a(void);\n" * 30 + "typedef int b(void);\nstatic inline int c(void)\n{\n    d();\n"
+     "}\n",
+     "31 functions in a header"),
     ("base/x.c", "/" + "* " + "x" * 116 + "*/\n", "/" + "* " + "x" * 115 + "*/\n", "longer than 120 columns"),
     ("base/x.c", "\n" * 900, "\n" * 899, "longer than 900 lines"),
     ("base/x.c", "int a; \n", "int a;\n", "space at the end"),

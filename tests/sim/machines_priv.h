@@ -7,7 +7,7 @@
 
 #include "tests/sim/book.h"
 #include "tests/sim/machines.h"
-#include "worker/agent/machine.h"
+#include "worker/agent/machine_evidence.h"
 
 #define WALL_BEGIN_US INT64_C(1800000000000000) /* when the simulation begins, for people */
 

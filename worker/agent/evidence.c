@@ -21,7 +21,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/utf8.h"
-#include "worker/agent/machine.h"
+#include "worker/agent/machine_evidence.h"
 #include "worker/agent/shim.h"
 #include "worker/flight/flight_read.h"
 

@@ -30,7 +30,7 @@ json_t *evidence_gather(const struct evidence_of *of, int64_t deadline_us);
 /* The newest messages of the kernel, new; NULL where a user of this machine may not read them, or nobody here can. */
 char *evidence_kernel(void);
 
-/* The same for n ranks (of is taken over), on a thread of its own: see machine_evidence_begin() of machine.h. */
+/* The same for n ranks (of is taken over), on a thread of its own: see machine_evidence_begin(). */
 struct machine_evidence *evidence_begin_take(struct evidence_of *of, size_t n, int64_t budget_us, int epoll_fd);
 
 #endif

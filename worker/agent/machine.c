@@ -1,4 +1,4 @@
-#include "worker/agent/machine.h"
+#include "worker/agent/machine_evidence.h"
 
 #include <dirent.h>
 #include <errno.h>

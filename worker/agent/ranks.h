@@ -2,8 +2,8 @@
  *
  * A run is one generation of a job on this node. All that is needed to find it again lies in its folder
  * (docs/protocol.md), so an agent may be killed at any point and its successor adopts what it finds.
- * Every action may be asked twice. What it does to processes and files it does through the machine (machine.h): ends
- * come as events on machine_fd(). One owner thread.
+ * Every action may be asked twice. What it does to processes and files it does through the machine (machine_rank.h):
+ * ends come as events on machine_fd(). One owner thread.
  */
 #ifndef MUSTER_WORKER_AGENT_RANKS_H
 #define MUSTER_WORKER_AGENT_RANKS_H
@@ -17,7 +17,7 @@
 #include "api/protocol/report.h"
 #include "api/spec.h"
 #include "base/merr.h"
-#include "worker/agent/machine.h"
+#include "worker/agent/machine_rank.h"
 
 #define RANKS_JOB_MAX PROTOCOL_JOB_MAX
 #define RANKS_RUNS_MAX 1024

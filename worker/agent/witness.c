@@ -8,7 +8,7 @@
 #include "api/client/calls.h"
 #include "api/protocol/evidence.h"
 #include "base/log.h"
-#include "worker/agent/machine.h"
+#include "worker/agent/machine_evidence.h"
 
 #define CALL_MS 10000
 #define TRIES 3

@@ -11,7 +11,7 @@
 #include "api/protocol/evidence.h"
 #include "base/clock.h"
 #include "tests/unit/folder.h"
-#include "worker/agent/machine.h"
+#include "worker/agent/machine_evidence.h"
 #include "worker/flight/flight.h"
 
 static struct evidence_of of_rank(int rank, pid_t pid)

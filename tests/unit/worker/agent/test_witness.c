@@ -3,7 +3,7 @@
 #include "tests/unit/worker/agent/fake_calls.h"
 
 #include "api/protocol/evidence.h"
-#include "worker/agent/machine.h"
+#include "worker/agent/machine_evidence.h"
 #include "worker/agent/witness.h"
 
 #define SECOND INT64_C(1000000)
