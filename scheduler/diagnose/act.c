@@ -121,7 +121,9 @@ static bool is_hopeless(const struct act_history *h, const struct act_incident *
     if (repeats(h, i)) {
         ret->verb = ACT_FAIL_USER;
         (void)snprintf(ret->why, sizeof(ret->why),
-                       "two attempts ended in the same way at step %lld: the program does it, not the machine",
+                       i->class_ == ACT_NUMERIC
+                           ? "step %lld gives the same on another node: it is the data or the model, not the device"
+                           : "two attempts ended in the same way at step %lld: the program does it, not the machine",
                        (long long)i->step);
     } else if (then->disorders > 1 && i->class_ == ACT_DISORDER) {
         ret->verb = ACT_FAIL_USER;

@@ -20,6 +20,7 @@
 #include "server/control/learn.h"
 #include "server/control/offsets.h"
 #include "server/control/proofs.h"
+#include "server/control/replay.h"
 #include "server/control/runs.h"
 #include "server/control/saves.h"
 #include "server/control/stalls.h"
@@ -250,6 +251,7 @@ static void take_metric_line_new(struct core *c, struct entry *e, uint32_t gener
     json_t *progress = view_progress(line, e->steps), *loss = json_object_get(e->job.progress, "loss");
     char id[24], at[CLOCK_RFC3339_MAX];
 
+    replay_measured(c, e, generation, json_integer_value(json_object_get(progress, "step")));
     if (loss && json_is_null(json_object_get(progress, "loss"))) /* a program tells it now and then */
         (void)json_object_set(progress, "loss", loss);
     json_decref(e->job.progress);

@@ -68,7 +68,7 @@ LAYERS = {"worker/engine/comm": [
      "proofs", "quarantine", "records", "rendezvous", "retire", "rights", "scrapes", "secrets", "storing"],
     ["predictions", "usage"], ["round"],
     ["change", "estimates", "swaps", "timeline"],
-    ["care", "enroll", "givers", "places", "wall"], ["link_care", "slow_care"], ["learn", "runs", "view"],
+    ["care", "enroll", "givers", "places", "wall"], ["link_care", "replay", "slow_care"], ["learn", "runs", "view"],
     ["after", "arrays", "contact", "deltas", "dispatch", "hangs", "lags", "limits", "load", "log_quota", "looks",
      "saves"],
     ["bulk", "jobs", "listing", "nodes", "polls", "projects", "reports", "salvage", "sessions",

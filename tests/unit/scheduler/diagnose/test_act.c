@@ -245,6 +245,9 @@ static void a_number_that_is_none_at_the_same_step_on_two_nodes_is_the_owners(vo
         assert_int_equal(fail_again(&l, MINUTE), ACT_ROLL_BACK);
         l.next.node = same_node ? 1 : 2;
         assert_int_equal(fail_again(&l, MINUTE), same_node ? ACT_ROLL_BACK : ACT_FAIL_USER);
+        assert_string_equal(l.got.why, same_node ? ""
+                                                 : "step 40 gives the same on another node: it is the data or the "
+                                                   "model, not the device");
     }
 }
 
