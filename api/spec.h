@@ -57,6 +57,7 @@ enum precision { PRECISION_F32, PRECISION_BF16 };
 enum lr_schedule { LR_COSINE, LR_LINEAR, LR_CONSTANT };
 enum pipeline_schedule { PIPELINE_1F1B, PIPELINE_INTERLEAVED, PIPELINE_ZB_H1, PIPELINE_AUTO };
 enum class_change { CLASS_CHANGE_AUTO, CLASS_CHANGE_NEVER, CLASS_CHANGE_AT_CHECKPOINT };
+enum within { WITHIN_ANY, WITHIN_RACK };
 enum exactness { EXACT_RELAXED, EXACT_STRICT };
 enum cp_mode { CP_ZIGZAG, CP_ULYSSES };
 enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_AUTO };
@@ -82,8 +83,9 @@ struct job_spec {
         struct spec_names {
             char v[SPEC_CLASSES_MAX][SPEC_NAME_MAX];
             size_t n;
-        } classes, exclude; /* none: any class; nodes that it never runs on */
-        bool hetero_ok;     /* it may mix classes and move between them */
+        } classes, exclude, prefer; /* none: any class; nodes that it never runs on; what it would rather have */
+        enum within within;
+        bool hetero_ok; /* it may mix classes and move between them */
         enum class_change class_change;
     } devices;
 
@@ -235,6 +237,7 @@ struct job_spec {
 
     struct { /* seconds; 0: none */
         int time_s, queue_s, warn_s;
+        char *finish_by;      /* as it was given; NULL: none */
         char warn_signal[16]; /* "none", or its name */
     } limits;
 };

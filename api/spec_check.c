@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api/spec_read.h"
+#include "base/clock.h"
 
 #define DOCUMENT_WORKERS_MAX 1024 /* as scheduler/sequence/plan.h has them */
 #define DOCUMENTS_MAX 65536
@@ -451,9 +452,12 @@ static void check_compress(struct reading *r)
 void spec_check(struct reading *r)
 {
     const struct job_spec *s = r->spec;
+    int64_t time_us;
 
     if (sound(r, "/devices/min", "/devices/max", NULL) && s->devices.min > s->devices.max)
         faults_add(r->f, "/devices/max", "%d is less than min, which is %d", s->devices.max, s->devices.min);
+    if (s->limits.finish_by && clock_read_rfc3339(s->limits.finish_by, &time_us) < 0)
+        faults_add(r->f, "/limits/finish_by", "want a time such as 2026-11-21T06:00:00Z");
     if (s->kind != JOB_TRAIN) {
         spec_check_source(r);
         return;

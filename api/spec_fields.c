@@ -21,6 +21,7 @@ static const char *const goals[] = {"min", "max", NULL};
 static const char *const launchers[] = {"none", "torchrun", NULL};
 static const char *const nonfinites[] = {"fail", "skip", "roll-back", NULL};
 static const char *const cp_modes[] = {"zigzag", "ulysses", NULL};
+static const char *const withins[] = {"any", "rack", NULL};
 static const char *const class_changes[] = {"auto", "never", "at_checkpoint", NULL};
 static const char *const exactnesses[] = {"relaxed", "strict", NULL};
 static const char *const pipelines[] = {"1f1b", "interleaved", "zb-h1", "auto", NULL};
@@ -74,6 +75,11 @@ const struct field spec_fields[] = {
      .help = "device classes it may run on; none: any"},
     {"/devices/exclude", FIELD_NAMES, SCOPE_ALL, AT(devices.exclude), .def = "[]",
      .help = "nodes that it never runs on"},
+    {"/devices/prefer", FIELD_NAMES, SCOPE_ALL, AT(devices.prefer), .def = "[]",
+     .help = "classes, racks or nodes that it would rather have than others; it waits for none of them"},
+    {"/devices/within", FIELD_ENUM, SCOPE_ALL, AT(devices.within), .words = withins, .def = "\"any\"",
+     .help = "rack: all its devices are of one rack, as agents tell it (`muster-agent --rack`); any: of one rack where "
+             "that has room, else of several"},
     {"/devices/hetero_ok", FIELD_BOOL, SCOPE_ALL, AT(devices.hetero_ok), .def = "true",
      .help = "it may run on devices of two classes at a time and go on on others; false: all its devices are of one "
              "class, that which it began on"},
@@ -362,6 +368,9 @@ const struct field spec_fields[] = {
              "count; 0: no limit, or what its project sets"},
     {"/limits/queue_s", FIELD_INT, SCOPE_ALL, AT(limits.queue_s), .lo = 0, .hi = SPEC_TIME_S_MAX, .def = "0",
      .help = "seconds that it may wait for its first devices: then it is cancelled; 0: no limit"},
+    {"/limits/finish_by", FIELD_TEXT, SCOPE_ALL, AT(limits.finish_by), .hi = 40, .computed = "none",
+     .help = "when it should have ended, such as 2026-11-21T06:00:00Z: a wish, for which it goes before jobs that have "
+             "time. The answer to its submit says whether it will"},
     {"/limits/warn_s", FIELD_INT, SCOPE_ALL, AT(limits.warn_s), .lo = 0, .hi = 86400, .def = "60",
      .help = "so many seconds before the end of time_s it is warned and told to save; 0: it is not"},
     {"/limits/warn_signal", FIELD_WORD, SCOPE_COMMAND, AT(limits.warn_signal), .words = signals, .def = "\"none\"",

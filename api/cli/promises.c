@@ -40,6 +40,8 @@ void promises_start(const json_t *starts, char ret[PROMISES_START_MAX])
         (void)snprintf(how, sizeof(how), "when %.24s gives devices up in a full round", after);
     else if (strcmp(basis, "next-round") == 0)
         (void)snprintf(how, sizeof(how), "in the next full round");
+    else if (strcmp(basis, "calendar") == 0)
+        (void)snprintf(how, sizeof(how), "when a maintenance is over or its reservation begins");
     else if (strcmp(basis, "reserved") == 0)
         (void)snprintf(how, sizeof(how), "when the devices that are kept for it are free");
     ret[0] = '\0';
@@ -53,6 +55,7 @@ void promises_start(const json_t *starts, char ret[PROMISES_START_MAX])
 void promises_print(const json_t *job)
 {
     const json_t *queue = json_object_get(job, "queue"), *estimate = json_object_get(job, "estimate");
+    const json_t *finish = json_object_get(job, "finish");
     char start[PROMISES_START_MAX], late[CLI_DURATION_MAX], at[PROMISES_TIME_MAX];
     double late_s = cli_real(estimate, "late_s");
 
@@ -62,6 +65,10 @@ void promises_print(const json_t *job)
     promises_start(json_object_get(job, "starts"), start);
     if (*start)
         (void)printf("starts        %s\n", start);
+    if (finish) {
+        promises_time(cli_str(finish, "by"), at);
+        (void)printf("finish by     %s: %s; it %s\n", at, cli_str(finish, "verdict"), cli_str(finish, "text"));
+    }
     if (!json_is_number(json_object_get(estimate, "late_s")))
         return;
     promises_time(cli_str(estimate, "at"), at);
@@ -100,9 +107,7 @@ int reports_estimates(struct cli *c)
 
 /* --- maintenance and reservations ----------------------------------------------------------------------- */
 
-/* "+2h" and "14:05" (the next one) from *now on, "2026-11-21 14:05" of here, or as clock_read_rfc3339(). *now becomes
- * the time that was read: the end is told from the beginning on. */
-static int read_when(const char *option, const char *text, int64_t *now, json_t *body)
+int promises_when(const char *option, const char *text, int64_t *now, const char *field, json_t *body)
 {
     static const char *const forms[] = {"%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M", "%H:%M"};
     int64_t us = 0;
@@ -135,7 +140,7 @@ static int read_when(const char *option, const char *text, int64_t *now, json_t 
                         option, text);
     clock_rfc3339(us, at);
     *now = us;
-    return json_object_set_new(body, option, json_string(at)) < 0 ? cli_fail(CLI_FAILED, "no memory") : 0;
+    return json_object_set_new(body, field, json_string(at)) < 0 ? cli_fail(CLI_FAILED, "no memory") : 0;
 }
 
 /* An option that is text, if it is given. */
@@ -177,8 +182,8 @@ int maintenance_add(struct cli *c)
             (void)json_array_append_new(json_object_get(body, "nodes"), json_stringn(nodes, n));
         nodes += n + (nodes[n] == ',');
     }
-    TRY(read_when("from", cli_option(c, "from"), &now, body));
-    TRY(read_when("to", to, &now, body));
+    TRY(promises_when("from", cli_option(c, "from"), &now, "from", body));
+    TRY(promises_when("to", to, &now, "to", body));
     TRY(take_text(c, "reason", body));
     if (cli_option(c, "every"))
         (void)json_object_set_new(body, "every_s", json_integer(cli_number(c, "every", 0)));
@@ -193,8 +198,8 @@ int reservations_add(struct cli *c)
 
     if (cli_number(c, "devices", 0) < 1 || !to)
         return cli_fail(CLI_USAGE, "want --devices and --to: how many, and until when");
-    TRY(read_when("from", cli_option(c, "from"), &now, body));
-    TRY(read_when("to", to, &now, body));
+    TRY(promises_when("from", cli_option(c, "from"), &now, "from", body));
+    TRY(promises_when("to", to, &now, "to", body));
     TRY(take_text(c, "class", body));
     TRY(take_text(c, "project", body));
     TRY(take_text(c, "user", body));

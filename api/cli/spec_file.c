@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include "api/cli/cli.h"
+#include "api/cli/promises.h"
 #include "api/spec.h"
 #include "api/times.h"
+#include "base/clock.h"
 #include "base/io.h"
 #include "base/try.h"
 #include "base/utf8.h"
@@ -211,6 +213,7 @@ static int override(const struct cli *c, json_t *doc)
     long priority = cli_number(c, "priority", -1),
          devices = submits ? cli_number(c, "devices", 0) : 0; /* `run` means others */
     int r = 0, time_s = 0;
+    int64_t now = clock_wall_us();
 
     for (size_t i = 0; i < c->given.n_list; i++) {
         r = set_one(doc, c->given.list[i]);
@@ -234,6 +237,8 @@ static int override(const struct cli *c, json_t *doc)
         r |= json_object_set_new(doc, "devices", json_pack("{s:i, s:i}", "min", (int)devices, "max", (int)devices));
     if (time && (times_parse(time, &time_s) < 0 || time_s < 1 || time_s > SPEC_TIME_S_MAX))
         return cli_fail(CLI_USAGE, "--time wants a time up to a year, as 90m, 4h, 4:00:00 or 2-12, not '%s'", time);
+    if (submits && cli_option(c, "finish-by"))
+        TRY(promises_when("finish-by", cli_option(c, "finish-by"), &now, "finish_by", step_into(doc, "limits")));
     if (time && json_object_set_new(step_into(doc, "limits"), "time_s", json_integer(time_s)) < 0)
         return cli_fail(CLI_USAGE, "'limits' of the spec is no object, so --time cannot be set in it");
     return r ? cli_fail(CLI_USAGE, "--name or --project is not UTF-8") : 0;

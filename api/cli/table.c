@@ -50,6 +50,7 @@ static const struct command commands[] = {
       {"priority", 0, "N", "instead of the spec's", INT(0, 100)},
       {"devices", 0, "N", "so many, each with a process of a program; else the spec's, or 1", INT(1, PLAN_RANKS_MAX)},
       {"time", 0, "TIME", "most time it may run: 90m, 4h, or as with Slurm 4:00:00, 2-12, 90 (minutes)", TEXT},
+      {"finish-by", 0, "TIME", "when it should have ended, as 18:00, +8h or 2026-11-21T06:00:00Z", TEXT},
       {"reservation", 0, "ID", "on the devices of this reservation, as r3", TEXT},
       {"after", 0, "JOBS", "once these have succeeded, such as j17,j18", TEXT},
       {"after-any", 0, "JOBS", "once these have ended", TEXT},

@@ -108,14 +108,15 @@ function head(getJob) {
 
 /* What an estimate of its start rests on. */
 const BASES = { 'time-limits': (j) => `after ${j}’s time limit`, 'work-left': (j) => `when ${j} is expected to be done`,
-    'next-round': () => 'in a coming full round', reserved: () => 'when the devices kept for it are free' };
+    'next-round': () => 'in a coming full round', reserved: () => 'when the devices kept for it are free',
+    calendar: () => 'when a maintenance is over or its reservation begins' };
 
 function explainBox(id, signal) {
     const el = h('section.callout', { 'aria-label': 'Why it waits', hidden: true });
     let shown = null;
     async function update(job) {
         el.hidden = !ui.isWaiting(job);
-        const sig = `${job.state} ${job.reason?.text} ${job.queue?.ahead} ${job.starts?.at}`;
+        const sig = `${job.state} ${job.reason?.text} ${job.queue?.ahead} ${job.starts?.at} ${job.finish?.text}`;
         if (el.hidden || sig === shown)
             return;
         shown = sig;
@@ -131,7 +132,8 @@ function explainBox(id, signal) {
                 c.classes.map((k) => `${k.free} of ${k.total} ${k.class} free`).join(', '))),
             ...e.causes.filter((c) => c.starts?.at).map((c) => h('p.note', {},
                 `Expected to start at ${ui.when(c.starts.at)}, ${BASES[c.starts.basis]?.(c.starts.after ?? 'another job')}.`)),
-            ...job.queue ? [h('p.note', {}, `${job.queue.ahead} ahead of it in the queue, which take ${job.queue.ahead_devices} devices.`)] : []);
+            ...job.queue ? [h('p.note', {}, `${job.queue.ahead} ahead of it in the queue, which take ${job.queue.ahead_devices} devices.`)] : []),
+            ...job.finish ? [h('p.note', {}, `To have ended by ${ui.when(job.finish.by)}: ${job.finish.verdict}; it ${job.finish.text}.`)] : []);
         } catch (e) {
             if (e.name !== 'AbortError')
                 el.replaceChildren(h('p', {}, ui.sentence(e.message)));

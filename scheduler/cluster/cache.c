@@ -89,7 +89,8 @@ struct cache_key cache_key_of(const struct sched_job *job, const struct sched_sh
                               .type = {now->type[0], now->type[1]},
                               .hetero_ok = job->hetero_ok,
                               .fixed = job->fixed,
-                              .lost = lost};
+                              .lost = lost,
+                              .within = job->within};
 }
 
 /* Where a key is, or would be. */

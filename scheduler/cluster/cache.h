@@ -15,7 +15,7 @@ struct cache_key {
     int32_t min, max, replica, stage, workers, n[2];
     uint32_t types;
     int8_t home, type[2];
-    uint8_t hetero_ok, fixed, lost, nothing[2]; /* no padding: keys are compared as bytes */
+    uint8_t hetero_ok, fixed, lost, within, nothing; /* no padding: keys are compared as bytes */
 };
 
 struct cache_key cache_key_of(const struct sched_job *job, const struct sched_shape *now, bool lost);

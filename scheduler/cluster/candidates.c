@@ -9,6 +9,7 @@
 
 #include "base/hash.h"
 #include "scheduler/cluster/closing_priv.h"
+#include "scheduler/cluster/finish.h"
 #include "scheduler/cluster/tenants_priv.h"
 
 #define LAMBDA 2.1          /* worth of running at all, in units of the smallest configuration */
@@ -21,6 +22,7 @@
 #define LATE_MILLI 2250     /* fairness forecast from which a short job need not wait for the end of slices */
 #define WHOLE_NODES 24      /* multiples of a node that are tried per type */
 #define IDLE_MAX 0.3        /* of what a mix can do may idle, unless the job takes no less */
+#define DISLIKED 0.75       /* of its worth has a configuration of types that the job would rather not have */
 #define FEW_DEVICES 32      /* of a type: every count is tried */
 #define CANDIDATES_USUAL 20 /* of a job: room for so many is taken at once */
 
@@ -71,11 +73,17 @@ static struct range range_of(const struct sched_job *job)
     return g;
 }
 
+/* Most devices of a type that it finds in one leaf, where it asks for that. */
+static int32_t leaf_total(const struct round *r, const struct sched_job *job, int type)
+{
+    return job->within && r->leaf_most ? r->leaf_most[type] : INT32_MAX;
+}
+
 /* Powers of two inside a node, whole nodes above it, both ends of the range; of few devices every count. */
 static void add_type(struct round *r, struct row *row, const struct rjob *j, int type, struct range g, int room)
 {
     const struct sched_job *job = j->job;
-    int32_t size = r->node_size[type], hi = least(g.hi, closing_total(r, j, type));
+    int32_t size = r->node_size[type], hi = least(g.hi, least(closing_total(r, j, type), leaf_total(r, job, type)));
     int end = row->n + room;
 
     hi -= hi % g.step;
@@ -291,6 +299,8 @@ static double weight_of(const struct round *r, const struct rjob *j, double all_
     w *= clamp((double)job->rho_milli / 1000.0, 1.0, 4.0) * sqrt((double)job->min);
     if (job->class_ == SCHED_OPPORTUNISTIC)
         w *= 0.25;
+    if (job->finish_us > 0)
+        w *= finish_urgency(job, r->in->config.now_us);
     if (!r->contended || age <= 0)
         return w;
     had = arrears(own / all_weights * devices * age, (double)job->attained_us);
@@ -322,11 +332,15 @@ static bool in_slice(const struct round *r, const struct sched_job *job, const s
 }
 
 /* It waits, will have taken more than twice its fair time, and would be done within a time slice on as few devices as
- * it can take: to wait until those of others are over costs it many times its own time, and them little. */
+ * it can take: to wait until those of others are over costs it many times its own time, and them little. Or it has to
+ * begin within a slice to have ended when it should. */
 static bool is_late(const struct round *r, const struct sched_job *job, int32_t least_devices)
 {
     int64_t best = 0;
 
+    if (job->finish_us > 0 && job->n_places == 0 && job->class_ != SCHED_OPPORTUNISTIC &&
+        finish_presses(job, r->in->config.now_us, slice_us(r, job)))
+        return true;
     if (job->n_places > 0 || job->rho_milli < LATE_MILLI || job->remaining_us < 0 || job->class_ == SCHED_OPPORTUNISTIC)
         return false;
     for (int t = 0; t < RATES_TYPES_MAX; t++)
@@ -384,6 +398,16 @@ static bool is_urgent_on(const struct rjob *j, const struct sched_shape *s)
     return (j->urgent_types >> s->type[0] & 1) && (s->type[1] < 0 || (j->urgent_types >> s->type[1] & 1));
 }
 
+/* By how much of it is of types that the job would rather have. */
+static double liking(const struct sched_job *job, const struct sched_shape *s)
+{
+    int32_t liked = 0;
+
+    for (int k = 0; k < 2; k++)
+        liked += s->type[k] >= 0 && (job->prefer >> s->type[k] & 1) ? s->n[k] : 0;
+    return DISLIKED + (1 - DISLIKED) * liked / shape_size(s);
+}
+
 /* worth: of each candidate to a job that waits; NULL: not known. */
 static void value(struct round *r, struct rjob *j, const struct sched_shape *now, const double *worth)
 {
@@ -404,6 +428,8 @@ static void value(struct round *r, struct rjob *j, const struct sched_shape *now
         bool change = j->current != NONE && c != j->current;
         double kept = change ? factor * rest_factor(job, cand->shape.rate_ups) : 1;
         double x = worth ? worth[c] : worth_of(cand, kept, base, change), per_device;
+
+        x *= job->prefer ? liking(job, &cand->shape) : 1;
 
         cand->utility = millis(j->weight * x + (is_urgent_on(j, &cand->shape) ? bonus_of(j) : 0) + hold);
         assert(cand->utility >= 0);
@@ -495,7 +521,7 @@ static int recall_row(struct round *r, struct rjob *j, const struct sched_shape 
     struct row row;
     int n;
 
-    if (j->reach > 0)
+    if (j->reach > 0 || j->job->within)
         return find_row(r, j, now);
     n = cache_find(r->in->cache, &key, &known, ret_worth);
 

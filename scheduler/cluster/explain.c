@@ -80,7 +80,8 @@ struct explain_wait explain_wait(const struct explain_tally *tally, const struct
                              .total = sum(tally->total, types),
                              .spare = sum(tally->spare, types),
                              .elsewhere = sum(tally->free, j->types & ~types),
-                             .behind = v->behind};
+                             .behind = v->behind,
+                             .rack = j->within};
     int32_t most;
 
     sched_job_range(j, &w.need, &most);
@@ -93,6 +94,8 @@ struct explain_wait explain_wait(const struct explain_tally *tally, const struct
              : w.total - w.spare < w.need                              ? EXPLAIN_SPARES
              : v->reason == SCHED_TOO_BIG && w.total > w.free + w.need ? EXPLAIN_INSUFFICIENT
                                                                        : by_reason[v->reason];
+    if (w.rack && w.code == EXPLAIN_INSUFFICIENT && w.free >= w.need)
+        w.code = EXPLAIN_FRAGMENTED;
     return w;
 }
 
@@ -258,7 +261,8 @@ static void say_cause(const struct explain_wait *w, char *ret, size_t size)
         (void)snprintf(ret, size, "its project holds as many devices as it may; it takes %d", w->need);
         return;
     case EXPLAIN_FRAGMENTED:
-        (void)snprintf(ret, size, "%d devices are free, but not %d side by side", w->free, w->need);
+        (void)snprintf(ret, size, "%d devices are free, but not %d %s", w->free, w->need,
+                       w->rack ? "within one rack" : "side by side");
         return;
     case EXPLAIN_FREEING:
         (void)snprintf(ret, size, "starts as soon as other jobs have left its devices");

@@ -49,6 +49,7 @@ struct explain_wait { /* the short of it, cheap enough for every job of every ro
     int32_t spare;     /* devices of these types that are kept as spares */
     int32_t elsewhere; /* free devices that it may not use because it stays on the type it began on */
     uint64_t behind;   /* the job for which devices are kept, 0: none */
+    bool rack;         /* it takes them within one rack alone */
 };
 
 enum explain_help_kind {

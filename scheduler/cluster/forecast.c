@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/word.h"
+#include "scheduler/cluster/finish.h"
 
 #define MASKS_MAX 64 /* choices of types that are told apart; the last stands for all others */
 
@@ -204,6 +205,12 @@ static int by_turn(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
+/* What a job weighs that should have ended at some time. */
+static int64_t pressed(const struct sched_job *j, const struct sched_input *in)
+{
+    return (int64_t)((double)j->weight_milli * finish_urgency(j, in->config.now_us));
+}
+
 /* Guarantees, then who has waited for too long, then priority; of those alike who has waited longest. */
 static struct ticket ticket_of(const struct sched_input *in, size_t job)
 {
@@ -216,7 +223,9 @@ static struct ticket ticket_of(const struct sched_input *in, size_t job)
                                    : starves                          ? 1
                                    : j->class_ != SCHED_OPPORTUNISTIC ? 2
                                                                       : 3,
-                           .weight = muster && !starves ? j->weight_milli : 0,
+                           .weight = !muster || starves ? 0
+                                     : j->finish_us > 0 ? pressed(j, in)
+                                                        : j->weight_milli,
                            .since_us = muster ? j->waiting_us : j->submit_us,
                            .id = j->id,
                            .job = job};

@@ -2,8 +2,9 @@
  *
  * Less than a node's devices never span nodes; more take whole nodes and at most one part of a node. The smallest
  * sufficient gap is filled first, then the fullest leaf, then the lowest index. Where that leaves a job without devices
- * and config.spread allows it, parts of as few nodes as can be are taken. Devices that are known to be slow are taken
- * where there is no other way. */
+ * and config.spread allows it, parts of as few nodes as can be are taken. All of this goes on within one leaf where one
+ * has room, the fullest of those; a job that asks for that gets nothing else. Devices that are known to be slow are
+ * taken where there is no other way. */
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #include "scheduler/cluster/closing_priv.h"
 
 #define DEFRAG_MOVES 3     /* jobs moved in a round so that larger ones fit */
+#define LEAVES_TRIED 8     /* for one job, of those that have room enough */
 #define DEFRAG_ATTEMPTS 16 /* jobs for which that is tried: each looks at all others */
 
 struct board {
@@ -21,9 +23,12 @@ struct board {
     size_t first[RATES_TYPES_MAX + 1]; /* of each type in nodes */
     int32_t *leaf_free;
     int32_t *leaf_whole; /* scratch: free nodes under a leaf */
-    bool *own;           /* scratch: nodes the job was on */
-    bool *multi;         /* a job of several nodes has a part here */
-    uint32_t *taken;     /* scratch: nodes of the job at hand */
+    int32_t *leaf_room;  /* scratch: devices there for the job at hand */
+    size_t n_leaves;
+    int64_t only;    /* the leaf that the job at hand is kept to; -1: none */
+    bool *own;       /* scratch: nodes the job was on */
+    bool *multi;     /* a job of several nodes has a part here */
+    uint32_t *taken; /* scratch: nodes of the job at hand */
     int32_t *taken_n;
     size_t n_taken;
     int moves, attempts;
@@ -40,6 +45,7 @@ static void board_clear(struct board *b)
     free(b->nodes);
     free(b->leaf_free);
     free(b->leaf_whole);
+    free(b->leaf_room);
     free(b->own);
     free(b->shun);
     free(b->multi);
@@ -51,21 +57,24 @@ static int board_init(struct board *b, struct round *r)
 {
     size_t n = r->in->n_nodes, leaves = 1, at[RATES_TYPES_MAX];
 
-    *b = (struct board){.r = r};
+    *b = (struct board){.r = r, .only = -1};
     for (size_t i = 0; i < n; i++) {
         b->first[r->in->nodes[i].type + 1]++;
         if (r->in->nodes[i].leaf >= leaves)
             leaves = r->in->nodes[i].leaf + (size_t)1;
     }
+    b->n_leaves = leaves;
     b->nodes = calloc(n + 1, sizeof(*b->nodes));
     b->leaf_free = calloc(leaves, sizeof(*b->leaf_free));
     b->leaf_whole = calloc(leaves, sizeof(*b->leaf_whole));
+    b->leaf_room = calloc(leaves, sizeof(*b->leaf_room));
     b->own = calloc(n + 1, sizeof(*b->own));
     b->shun = calloc(n + 1, sizeof(*b->shun));
     b->multi = calloc(n + 1, sizeof(*b->multi));
     b->taken = calloc(n + 1, sizeof(*b->taken));
     b->taken_n = calloc(n + 1, sizeof(*b->taken_n));
-    if (!b->nodes || !b->leaf_free || !b->leaf_whole || !b->own || !b->shun || !b->multi || !b->taken || !b->taken_n) {
+    if (!b->nodes || !b->leaf_free || !b->leaf_whole || !b->leaf_room || !b->own || !b->shun || !b->multi ||
+        !b->taken || !b->taken_n) {
         board_clear(b);
         return -ENOMEM;
     }
@@ -102,9 +111,11 @@ static void give_back(struct board *b, uint32_t node, int32_t n)
 }
 
 /* Devices of a node that the job at hand may take. */
-static int32_t room_on(const struct board *b, uint32_t node)
+static inline int32_t room_on(const struct board *b, uint32_t node)
 {
-    return b->shun[node] == 2 ? 0 : b->r->node_free[node] - (b->held_off ? b->r->kept[node] : 0);
+    if (b->shun[node] == 2 || (b->only >= 0 && b->only != b->r->in->nodes[node].leaf))
+        return 0;
+    return b->r->node_free[node] - (b->held_off ? b->r->kept[node] : 0);
 }
 
 /* Whether the node is left out because it is slow, or the job has failed there. */
@@ -250,21 +261,99 @@ static void give_back_from(struct board *b, size_t first)
         give_back(b, b->taken[b->n_taken - 1], b->taken_n[b->n_taken - 1]);
 }
 
-static bool place_part(struct board *b, int type, int32_t n)
+/* Slow devices and avoided nodes in a second turn. */
+static int turns_of(const struct board *b, const struct sched_shape *s)
+{
+    return b->avoids || b->slow[s->type[0]] || (s->type[1] >= 0 && b->slow[s->type[1]]) ? 2 : 1;
+}
+
+static bool place_part(struct board *b, int type, int32_t n, int turns, bool spread)
 {
     size_t before = b->n_taken;
-    bool good = false;
+    bool good = take_by_rule(b, type, n, turns);
 
-    for (int turns = 1; turns <= (b->slow[type] || b->avoids ? 2 : 1) && !good; turns++) {
-        good = take_by_rule(b, type, n, turns);
-        if (!good)
-            give_back_from(b, before);
-        if (!good && b->r->in->config.spread)
-            good = take_anywhere(b, type, n, turns);
-        if (!good)
-            give_back_from(b, before);
-    }
+    if (!good)
+        give_back_from(b, before);
+    if (!good && spread)
+        good = take_anywhere(b, type, n, turns);
+    if (!good)
+        give_back_from(b, before);
     b->take_slow = false;
+    return good;
+}
+
+static bool place_parts(struct board *b, const struct sched_shape *s, int turns, bool spread)
+{
+    bool good = true;
+
+    for (int k = 0; good && k < 2; k++)
+        if (s->type[k] >= 0)
+            good = place_part(b, s->type[k], s->n[k], turns, spread);
+    if (!good)
+        give_back_from(b, 0);
+    return good;
+}
+
+/* Whether what was taken is all of one leaf. */
+static bool is_in_one_leaf(const struct board *b)
+{
+    const struct sched_node *nodes = b->r->in->nodes;
+
+    for (size_t i = 1; i < b->n_taken; i++)
+        if (nodes[b->taken[i]].leaf != nodes[b->taken[0]].leaf)
+            return false;
+    return true;
+}
+
+/* Keep the job to one leaf after the other that has room for all of it: the one where it is, else the fullest. */
+static bool place_in_a_leaf(struct board *b, const struct sched_job *job, const struct sched_shape *s, int turns,
+                            bool spread)
+{
+    int32_t n = shape_size(s);
+    bool good = false;
+    int64_t best;
+
+    memset(b->leaf_room, 0, b->n_leaves * sizeof(*b->leaf_room));
+    for (int k = 0; k < 2; k++)
+        for (size_t i = s->type[k] < 0 ? 0 : b->first[s->type[k]]; s->type[k] >= 0 && i < b->first[s->type[k] + 1]; i++)
+            b->leaf_room[b->r->in->nodes[b->nodes[i]].leaf] += room_on(b, b->nodes[i]);
+    if (job->n_places > 0) {
+        b->only = b->r->in->nodes[job->places[0].node].leaf;
+        good = b->leaf_room[b->only] >= n && place_parts(b, s, turns, spread);
+        b->leaf_room[b->only] = 0;
+    }
+    for (int tries = 0; !good && tries < LEAVES_TRIED; tries++) {
+        best = -1;
+        for (size_t l = 0; l < b->n_leaves; l++)
+            if (b->leaf_room[l] >= n && (best < 0 || b->leaf_room[l] < b->leaf_room[best]))
+                best = (int64_t)l;
+        if (best < 0)
+            break;
+        b->only = best;
+        good = place_parts(b, s, turns, spread);
+        b->leaf_room[best] = 0;
+    }
+    b->only = -1;
+    return good;
+}
+
+static bool place_shape(struct board *b, const struct sched_job *job, const struct sched_shape *s)
+{
+    bool spread = b->r->in->config.spread, good = false;
+    int most = turns_of(b, s);
+
+    for (int turns = 1; turns <= most && !good; turns++) {
+        good = (!job->within || b->n_leaves == 1) && place_parts(b, s, turns, spread && b->n_leaves == 1);
+        if (b->n_leaves > 1 && (job->within || (spread && !good) || (good && !is_in_one_leaf(b)))) {
+            bool several = good;
+
+            give_back_from(b, 0);
+            good = place_in_a_leaf(b, job, s, turns, false) || (spread && place_in_a_leaf(b, job, s, turns, true)) ||
+                   (several && place_parts(b, s, turns, false));
+        }
+        if (!good && !job->within && spread && b->n_leaves > 1)
+            good = place_parts(b, s, turns, true);
+    }
     return good;
 }
 
@@ -333,7 +422,7 @@ static void mark_avoided(struct board *b, const struct sched_job *job, bool on)
 static int place_job(struct board *b, struct rjob *j)
 {
     const struct sched_shape s = cand_of(b->r, j, j->chosen)->shape;
-    bool good = true;
+    bool good;
 
     b->n_taken = 0;
     b->held_off = b->r->kept && !(j->urgent && j->job->class_ == SCHED_GUARANTEED) && !reserve_lets_pass(b->r, j) &&
@@ -342,15 +431,11 @@ static int place_job(struct board *b, struct rjob *j)
     for (size_t i = 0; i < j->job->n_places; i++)
         b->own[j->job->places[i].node] = true;
     mark_avoided(b, j->job, true);
-    for (int k = 0; good && k < 2; k++)
-        if (s.type[k] >= 0)
-            good = place_part(b, s.type[k], s.n[k]);
+    good = place_shape(b, j->job, &s);
     for (size_t i = 0; i < j->job->n_places; i++)
         b->own[j->job->places[i].node] = false;
     mark_avoided(b, j->job, false);
     b->held_off = false;
-    if (!good)
-        give_back_from(b, 0);
     if (good && commit(b, j) < 0)
         return -ENOMEM;
     return good;

@@ -55,6 +55,7 @@ struct survey {       /* of the nodes, for one job after another */
     size_t *first;      /* lot of each node; n_nodes + 1 of them */
     struct rank *ranks; /* scratch */
     bool *barred;       /* nodes, for the job at hand */
+    int64_t only;       /* leaf that it is kept to; -1: none */
     struct wish now, best;
 };
 
@@ -103,7 +104,8 @@ static int survey_init(const struct round *r, struct survey *s)
     *s = (struct survey){.lots = calloc(lots + 1, sizeof(*s->lots)),
                          .first = calloc(n + 1, sizeof(*s->first)),
                          .ranks = calloc(lots + 1, sizeof(*s->ranks)),
-                         .barred = calloc(n + 1, sizeof(*s->barred))};
+                         .barred = calloc(n + 1, sizeof(*s->barred)),
+                         .only = -1};
     s->now.spots = calloc(lots + 1, sizeof(*s->now.spots));
     s->best.spots = calloc(lots + 1, sizeof(*s->best.spots));
     if (!s->lots || !s->first || !s->ranks || !s->barred || !s->now.spots || !s->best.spots) {
@@ -130,14 +132,19 @@ static int survey_init(const struct round *r, struct survey *s)
     return 0;
 }
 
+static bool is_barred(const struct round *r, const struct survey *s, uint32_t node)
+{
+    return s->barred[node] || (s->only >= 0 && s->only != r->in->nodes[node].leaf);
+}
+
 /* When n devices of a node are free; INT64_MAX: never. */
-static int64_t node_free_us(const struct survey *s, uint32_t node, int32_t n)
+static int64_t node_free_us(const struct round *r, const struct survey *s, uint32_t node, int32_t n)
 {
     size_t i = s->first[node];
 
     while (n > 0 && i < s->first[node + 1])
         n -= s->lots[i++].n;
-    return n > 0 || s->barred[node] ? INT64_MAX : i > s->first[node] ? s->lots[i - 1].free_us : 0;
+    return n > 0 || is_barred(r, s, node) ? INT64_MAX : i > s->first[node] ? s->lots[i - 1].free_us : 0;
 }
 
 static void want_lot(struct wish *w, const struct survey *s, uint32_t lot, int32_t n)
@@ -179,14 +186,14 @@ static void wish_for_nodes(const struct round *r, struct survey *s, int type, in
 
     for (uint32_t i = 0; i < r->in->n_nodes; i++)
         if (r->in->nodes[i].type == type && r->in->nodes[i].devices > 0)
-            s->ranks[k++] = (struct rank){.at_us = node_free_us(s, i, whole > 0 ? size : rest), .index = i};
+            s->ranks[k++] = (struct rank){.at_us = node_free_us(r, s, i, whole > 0 ? size : rest), .index = i};
     qsort(s->ranks, k, sizeof(*s->ranks), by_rank);
     for (size_t i = 0; i < whole && i < k && s->ranks[i].at_us < INT64_MAX; i++) {
         want_node(&s->now, s, s->ranks[i].index, size);
         n -= size;
     }
     for (size_t i = whole; i < k && n == rest && rest > 0; i++) {
-        int64_t at_us = node_free_us(s, s->ranks[i].index, rest);
+        int64_t at_us = node_free_us(r, s, s->ranks[i].index, rest);
 
         if (at_us < best_us) {
             best_us = at_us;
@@ -207,7 +214,7 @@ static void wish_for_any(const struct round *r, struct survey *s, int type, int3
     for (size_t i = 0; i < s->n_lots; i++) {
         const struct lot *l = &s->lots[i];
 
-        if (r->in->nodes[l->node].type == type && l->n > 0 && !s->barred[l->node])
+        if (r->in->nodes[l->node].type == type && l->n > 0 && !is_barred(r, s, l->node))
             s->ranks[k++] = (struct rank){.at_us = l->free_us, .idle = l->idle, .index = (uint32_t)i};
     }
     qsort(s->ranks, k, sizeof(*s->ranks), by_rank);
@@ -235,14 +242,9 @@ static void wish_for(const struct round *r, struct survey *s, const struct sched
         }
 }
 
-/* Of its smallest configurations (only: of that candidate) what comes free first, into s->best. False: nothing does. */
-static bool find_wish(const struct round *r, struct survey *s, const struct rjob *j, int only)
+/* Of its smallest configurations (only: of that candidate) what comes free first, into s->best, if it is better. */
+static void find_on_leaf(const struct round *r, struct survey *s, const struct rjob *j, int only)
 {
-    for (size_t i = 0; i < j->job->n_barred; i++)
-        s->barred[j->job->avoid[i]] = true;
-    for (size_t i = 0; i < r->n_closing; i++)
-        s->barred[r->closing[i]] |= closing_bars(r, j->job, r->closing[i]);
-    s->best.free_us = INT64_MAX;
     for (int c = 0; c < j->n && shape_size(&cand_of(r, j, c)->shape) == shape_size(&cand_of(r, j, 0)->shape); c++) {
         if (only != NONE)
             c = only;
@@ -258,6 +260,21 @@ static bool find_wish(const struct round *r, struct survey *s, const struct rjob
         if (only != NONE)
             break;
     }
+}
+
+/* On any nodes, or on those of one leaf if the job asks for that. False: there are none. */
+static bool find_wish(const struct round *r, struct survey *s, const struct rjob *j, int only)
+{
+    for (size_t i = 0; i < j->job->n_barred; i++)
+        s->barred[j->job->avoid[i]] = true;
+    for (size_t i = 0; i < r->n_closing; i++)
+        s->barred[r->closing[i]] |= closing_bars(r, j->job, r->closing[i]);
+    s->best.free_us = INT64_MAX;
+    for (s->only = 0; j->job->within && s->only < (int64_t)r->n_leaves; s->only++)
+        find_on_leaf(r, s, j, only);
+    s->only = -1;
+    if (!j->job->within)
+        find_on_leaf(r, s, j, only);
     for (size_t i = 0; i < j->job->n_barred; i++)
         s->barred[j->job->avoid[i]] = false;
     for (size_t i = 0; i < r->n_closing; i++)

@@ -105,6 +105,35 @@ static int check_ids(const struct sched_input *in, struct merr *err)
     return twice ? merr_set(err, -EINVAL, "two jobs have the id %llu", (unsigned long long)twice) : 0;
 }
 
+/* Only where a job asks for one leaf. 0 or -ENOMEM. */
+static int count_leaves(struct round *r)
+{
+    int32_t *room;
+    size_t i = 0;
+
+    while (i < r->n_jobs && !r->jobs[i].job->within)
+        i++;
+    if (i == r->n_jobs)
+        return 0;
+    for (i = 0; i < r->in->n_nodes; i++)
+        r->n_leaves = r->in->nodes[i].leaf >= r->n_leaves ? r->in->nodes[i].leaf + (size_t)1 : r->n_leaves;
+    room = calloc((r->n_leaves + 1) * RATES_TYPES_MAX, sizeof(*room));
+    r->leaf_most = calloc(RATES_TYPES_MAX, sizeof(*r->leaf_most));
+    if (!room || !r->leaf_most) {
+        free(room);
+        return -ENOMEM;
+    }
+    for (i = 0; i < r->in->n_nodes; i++) {
+        const struct sched_node *n = &r->in->nodes[i];
+        int32_t *at = &room[n->leaf * RATES_TYPES_MAX + n->type];
+
+        *at += n->devices;
+        r->leaf_most[n->type] = *at > r->leaf_most[n->type] ? *at : r->leaf_most[n->type];
+    }
+    free(room);
+    return 0;
+}
+
 int sched_round_init(struct round *r, const struct sched_input *in)
 {
     *r = (struct round){.in = in, .n_jobs = in->n_jobs, .looks = LOOKS_COLD};
@@ -133,6 +162,7 @@ int sched_round_init(struct round *r, const struct sched_input *in)
     tenants_init(r);
     memcpy(r->prices, in->prices, sizeof(r->prices));
     TRY(age_sort(r));
+    TRY(count_leaves(r));
     return closing_init(r);
 }
 
@@ -150,6 +180,7 @@ void sched_round_clear(struct round *r)
     free(r->memo);
     free(r->cands);
     free(r->places);
+    free(r->leaf_most);
 }
 
 /* --- the plan -------------------------------------------------------------------------------------------- */

@@ -44,7 +44,7 @@ enum sched_class {
 struct sched_node {
     uint8_t type;
     int32_t devices; /* fit to be used: 0 while the node is lost or drains */
-    uint32_t leaf;   /* switch it hangs on, below SCHED_NODES_MAX */
+    uint32_t leaf;   /* rack that it is in, or switch it hangs on, below SCHED_NODES_MAX */
     /* further devices that nobody gets now: it drains, contact is lost, they are kept as spares; for explanations */
     int32_t drained, silent, spare;
     int32_t slow_milli; /* known to be slow: its devices take so many thousandths of what their type takes; 0: well */
@@ -82,6 +82,8 @@ struct sched_job {
     uint32_t types;  /* mask of those it may use */
     bool hetero_ok;  /* its result does not depend on the type: it may mix and change types */
     bool fixed;      /* once started it is never touched */
+    bool within;     /* all its devices are of one leaf */
+    uint32_t prefer; /* mask of types that it would rather have than others; 0: all alike */
     bool hasty;      /* it may leave slow devices before its hold is over */
     int8_t home;     /* type it has run on, and stays on unless hetero_ok; -1: has not run */
     int64_t weight_milli; /* >= 1 */
@@ -91,6 +93,7 @@ struct sched_job {
     int64_t waiting_us;   /* when it last had none (its submission at first) */
     int64_t attained_us;  /* device time it has had */
     int64_t remaining_us; /* work left, micro-steps; -1: unknown */
+    int64_t finish_us;    /* when it should have ended; 0: nobody says */
     int64_t limit_us;     /* it runs so long from now on at most; 0: nobody says how long */
     int64_t rho_milli;    /* finish-time fairness forecast, 1000 is fair */
     int64_t share_milli;  /* 1000 x weight for what its user and project had less than they are due; 0: as 1000 */

@@ -86,8 +86,10 @@ struct round {
     double prices[RATES_TYPES_MAX];
     double *tenant_prices; /* of a device within each tenant's limit, beside prices, once price_choose() is done */
     double value, dual;
-    int64_t looks;  /* at choices that a cold start may take yet (beam.c) */
-    bool contended; /* minima of all jobs exceed the cluster */
+    int64_t looks;      /* at choices that a cold start may take yet (beam.c) */
+    size_t n_leaves;    /* counted only where a job asks for one leaf */
+    int32_t *leaf_most; /* devices of each type in the leaf that has most; NULL: no job asks for one leaf */
+    bool contended;     /* minima of all jobs exceed the cluster */
 };
 
 /* An empty round of a snapshot that is in order: 0, or -ENOMEM; sched_round_clear() in both cases (sched.c). */

@@ -60,6 +60,8 @@ static void print_job(const struct sched_job *j, size_t profile, struct buf *out
     (void)buf_printf(out, "\n");
     if (j->limit_us > 0)
         (void)buf_printf(out, "limit %" PRId64 "\n", j->limit_us);
+    if (j->finish_us > 0 || j->within || j->prefer)
+        (void)buf_printf(out, "wish %" PRId64 " %d %u\n", j->finish_us, j->within, j->prefer);
     if (j->share_milli > 0)
         (void)buf_printf(out, "share %" PRId64 "\n", j->share_milli);
     if (j->n_avoid == 0)
@@ -434,6 +436,18 @@ static int read_limit(struct snapshot *s, struct line *l)
     return 0;
 }
 
+static int read_wish(struct snapshot *s, struct line *l)
+{
+    struct sched_job *j = s->in.n_jobs > 0 ? &s->jobs[s->in.n_jobs - 1] : NULL;
+
+    if (!j)
+        return -EINVAL;
+    j->finish_us = whole(l, 0, INT64_MAX / 4);
+    j->within = whole(l, 0, 1);
+    j->prefer = (uint32_t)whole(l, 0, UINT32_MAX);
+    return 0;
+}
+
 /* Of the job before it. Where they are is set when all is read. */
 static int read_avoid(struct snapshot *s, struct line *l)
 {
@@ -458,7 +472,7 @@ static int read_line(struct snapshot *s, struct line *l)
     } known[] = {{"config", read_config}, {"prices", read_prices},   {"type", read_type}, {"job", read_job},
                  {"node", read_node},     {"profile", read_profile}, {"rate", read_rate}, {"tenant", read_tenant},
                  {"limit", read_limit},   {"share", read_share},     {"of", read_of},     {"avoid", read_avoid},
-                 {"closes", read_closes}};
+                 {"closes", read_closes}, {"wish", read_wish}};
     char name[16];
     const char *rest;
     int r;

@@ -14,6 +14,8 @@
  *   rate type count rate_ups
  *   job id tenant class submit min max replica workers types hetero fixed home weight_milli restart restarts changed
  *       waiting attained remaining rho_milli profile [node:devices]...                               (one line)
+ *   limit time                                             that the job before it may run yet
+ *   wish finish_by within prefer                           of the job before it
  *   avoid barred node...                                   nodes that the job before it does not get, barred ones never
  */
 #ifndef MUSTER_SCHEDULER_CLUSTER_SNAPSHOT_H

@@ -216,6 +216,7 @@ void job_init(struct job *j, uint64_t id, const struct job_spec *spec, const cha
     j->after = after_of(spec->after, &j->n_after);
     j->after_hold = spec->on_broken == BROKEN_HOLD;
     j->singleton = spec->singleton;
+    (void)clock_read_rfc3339(spec->limits.finish_by ? spec->limits.finish_by : "", &j->finish_by_us);
     (void)snprintf(j->reservation, sizeof(j->reservation), "%s", spec->reservation ? spec->reservation : "");
 }
 

@@ -93,6 +93,7 @@ struct job {
     int task_index;
     json_t *params;              /* owned: the values of a task; NULL: none */
     int time_s, queue_s, warn_s; /* limits; 0: none */
+    int64_t finish_by_us;        /* wall: when it should have ended; 0: nobody says */
     struct job_after *after;     /* owned */
     size_t n_after;
     bool after_hold;                 /* it is held, not cancelled, where one of them is broken */
@@ -132,6 +133,7 @@ struct job {
     int64_t shipped;                      /* nor this: bytes of logs and metrics that the server has kept of it */
     int64_t drain_by_us;                  /* nor this, wall: its run has to have ended by then; 0: no matter when */
     struct job_estimate estimate;         /* nor this */
+    bool told_late;                       /* nor this: that it will end after finish_by_us */
     bool moves;                           /* nor this: its run was told to leave its state in its nodes' memories */
     bool link_suspect;                    /* nor this: its links became slow; the next run measures them */
     struct job_holder *holders;           /* nor these: of the run before, until the next one is over; owned */

@@ -125,6 +125,8 @@ static const struct field {
     FIELD(INT, time_s),
     FIELD(INT, queue_s),
     FIELD(INT, warn_s),
+    FIELD(INT64, finish_by_us),
+    FIELD(BOOL, told_late),
     FIELD(INT64, ran_us),
     FIELD(INT, warned_s),
     FIELD(INT32U, warned_in),

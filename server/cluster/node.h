@@ -59,6 +59,9 @@ struct node_test {       /* an active test of the node */
 
 struct node {
     char name[JOB_NODE_MAX], address[JOB_NODE_MAX], release[32];
+    uint32_t leaf;           /* number of its rack (topology.h) */
+    bool shy;                /* of the last round: it is given work only where there is no other way */
+    bool far;                /* its links are slower than others (topology.h) */
     char rack[JOB_NODE_MAX]; /* the same for nodes that share a switch and power; "": not told */
     bool shared_account;     /* its jobs run under the account of its agent */
     bool no_exec;            /* its agent joins no sessions */

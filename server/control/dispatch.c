@@ -10,9 +10,11 @@
 #include "server/cluster/shares.h"
 #include "server/cluster/slots.h"
 #include "server/cluster/stragglers.h"
+#include "server/cluster/topology.h"
 #include "server/control/booking.h"
 #include "server/control/change.h"
 #include "server/control/estimates.h"
+#include "server/control/finishes.h"
 #include "server/control/givers.h"
 #include "server/control/learn.h"
 #include "server/control/plans.h"
@@ -359,6 +361,7 @@ static void follow_plan(struct core *c, const struct round *r, const struct sche
         if (job_waits(&r->entries[i]->job))
             r->entries[i]->wait = explain_wait(&tally, &r->in, plan, i);
     estimates_note(c, r, plan);
+    finishes_note(c, r, plan);
     for (size_t i = 0; i < plan->n_order; i++)
         follow_verdict(c, r, plan, plan->order[i]);
     share_anew(c, r);
@@ -527,13 +530,32 @@ static int64_t most_of_classes(const struct core *c, const struct project *p, ui
     return c->cluster.classes.n > 0 && classes ? n : INT64_MAX;
 }
 
+/* Most devices of these classes that one rack has on nodes that the job does not exclude; no memory: as many as can be,
+ * and rounds decide. */
+static int most_in_rack(struct core *c, const struct entry *e, uint64_t classes)
+{
+    bool told = topology_number(&c->cluster) > 0;
+    int *here = calloc(c->cluster.n_nodes + 1, sizeof(*here)), most = here ? 0 : INT32_MAX;
+
+    for (size_t i = 0; here && i < c->cluster.n_nodes; i++) {
+        const struct node *n = c->cluster.nodes[i];
+        int *at = &here[told ? n->leaf : i];
+
+        for (size_t k = 0; n->contact != NODE_LOST && !entry_excludes(e, n->name) && k < n->n_slots; k++)
+            *at += (classes >> n->slots[k].class_ & 1);
+        most = *at > most ? *at : most;
+    }
+    free(here);
+    return most;
+}
+
 bool dispatch_can_run(struct core *c, const struct entry *e, char *ret_why, size_t size)
 {
     char how[320];
     struct sched_job wish = round_wish(e);
     uint64_t classes = entry_classes(e, &c->cluster.classes);
     const struct project *p = project_find(&c->cluster.projects, e->job.project);
-    int total = 0, all = 0, kept = count_kept(c, classes);
+    int total = 0, all = 0, in_rack, kept = count_kept(c, classes);
     int32_t least, most;
 
     if (!booking_allows(c, &e->job, ret_why, size))
@@ -581,6 +603,13 @@ bool dispatch_can_run(struct core *c, const struct entry *e, char *ret_why, size
                        "takes at least %d devices, and this cluster has %d of its classes, of which %d are kept as "
                        "spares (musterd --spare)",
                        least, total, kept);
+        return false;
+    }
+    if (e->within && c->cluster.n_nodes > 0 && total >= least && (in_rack = most_in_rack(c, e, classes)) < least) {
+        (void)snprintf(ret_why, size,
+                       "takes at least %d devices within a rack, and no rack has more than %d of its classes (agents "
+                       "tell theirs by --rack; a node that does not is a rack of its own)",
+                       least, in_rack);
         return false;
     }
     if (c->cluster.n_nodes > 0 && total < least) {

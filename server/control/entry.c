@@ -43,6 +43,14 @@ static uint64_t alike_of(const struct job_spec *spec)
     return h;
 }
 
+/* *ret stays NULL where there are none. False: no memory. */
+static bool keep_names(const struct spec_names *names, struct spec_names **ret)
+{
+    if (names->n > 0 && (*ret = malloc(sizeof(**ret))))
+        **ret = *names;
+    return names->n == 0 || *ret;
+}
+
 struct entry *entry_new(const struct classes *k, const struct job_spec *spec)
 {
     struct entry *e = calloc(1, sizeof(*e));
@@ -74,13 +82,10 @@ struct entry *entry_new(const struct classes *k, const struct job_spec *spec)
                (e->hetero_ok && spec->kind == JOB_TRAIN && spec->parallel.exact == EXACT_RELAXED);
     e->memory_mib = spec->resources.memory_mib;
     e->cpus = spec->resources.cpus;
-    if (spec->devices.exclude.n > 0) {
-        e->exclude = malloc(sizeof(*e->exclude));
-        if (!e->exclude) {
-            entry_free(e);
-            return NULL;
-        }
-        *e->exclude = spec->devices.exclude;
+    e->within = spec->devices.within == WITHIN_RACK;
+    if (!keep_names(&spec->devices.exclude, &e->exclude) || !keep_names(&spec->devices.prefer, &e->prefer)) {
+        entry_free(e);
+        return NULL;
     }
     entry_set_classes(e, k, spec);
     return e;
@@ -112,6 +117,7 @@ void entry_free(struct entry *e)
     free(e->run.keys);
     job_clear(&e->job);
     free(e->exclude);
+    free(e->prefer);
     free(e->bundle);
     free(e->spec_text);
     free(e->refusal);
@@ -125,12 +131,22 @@ void entry_free(struct entry *e)
     free(e);
 }
 
-bool entry_excludes(const struct entry *e, const char *node)
+static bool is_named(const struct spec_names *names, const char *name)
 {
-    for (size_t i = 0; e->exclude && i < e->exclude->n; i++)
-        if (strcmp(e->exclude->v[i], node) == 0)
+    for (size_t i = 0; names && i < names->n; i++)
+        if (strcmp(names->v[i], name) == 0)
             return true;
     return false;
+}
+
+bool entry_excludes(const struct entry *e, const char *node)
+{
+    return is_named(e->exclude, node);
+}
+
+bool entry_prefers(const struct entry *e, const char *name)
+{
+    return is_named(e->prefer, name);
 }
 
 int64_t entry_leave_us(const struct entry *e, int64_t usual_us)

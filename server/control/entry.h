@@ -12,6 +12,7 @@
 
 #include "api/spec.h"
 #include "scheduler/cluster/explain.h"
+#include "scheduler/cluster/finish.h"
 #include "scheduler/cluster/profile.h"
 #include "scheduler/plan/cost.h"
 #include "server/cluster/classes.h"
@@ -121,6 +122,8 @@ struct entry {
     int memory_mib;             /* that it wants for each rank, and */
     double cpus;                /* processors; 0: the share of a device */
     struct spec_names *exclude; /* owned: nodes that it never runs on; NULL: none */
+    struct spec_names *prefer;  /* owned: classes, racks and nodes that it would rather have; NULL: all alike */
+    bool within;                /* all its devices are of one rack */
     bool moves;                 /* between its runs it may change to another class, one at a time */
     bool hetero_ok;             /* its spec lets it mix classes and move between them */
     int grace_s;
@@ -133,6 +136,7 @@ struct entry {
     struct pace pace;
     struct explain_wait wait; /* of the last round, while it waits */
     struct forecast forecast; /* of that round, too */
+    struct finish finish;     /* of the last round that it was in */
     struct target *target;    /* owned; none: n_target is 0 */
     size_t n_target;
     struct entry_run run;
@@ -154,6 +158,9 @@ struct job_spec *entry_spec(const struct entry *e);
 
 /* Whether its spec keeps it off the node. */
 bool entry_excludes(const struct entry *e, const char *node);
+
+/* Whether it would rather have this class, rack or node. */
+bool entry_prefers(const struct entry *e, const char *name);
 
 /* How long its run may take to save and end once it is told to: so long, or what the spec of an elastic one says. */
 int64_t entry_leave_us(const struct entry *e, int64_t usual_us);

@@ -16,6 +16,7 @@
 #include "server/control/dispatch.h"
 #include "server/control/events.h"
 #include "server/control/files.h"
+#include "server/control/finishes.h"
 #include "server/control/incidents.h"
 #include "server/control/load.h"
 #include "server/control/looks.h"
@@ -238,6 +239,7 @@ void jobs_submit(struct core *c, struct call *call)
     }
     jobs_queue(c, call, e);
     jobs_remember_key(c, e, &key, call->hash);
+    finishes_ask(c, e);
     call_changed_new(call, NULL, summary(&e->job));
     (void)snprintf(location, sizeof(location), "/v1/jobs/j%llu", (unsigned long long)e->job.id);
     http_set_header(call->req, "Location", location);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "server/cluster/slots.h"
+#include "server/cluster/topology.h"
 #include "server/control/booking.h"
 #include "server/control/ceilings.h"
 #include "server/control/kinds.h"
@@ -47,8 +48,8 @@ struct round_own {
     size_t profiles_cap;
     struct view_work *works; /* by job */
     struct ceilings *ceilings;
-    const struct node *shy[SHY_MAX]; /* nodes that are given work only where there is no other way */
-    size_t n_shy;
+    size_t n_shy;              /* nodes that are given work only where there is no other way */
+    bool far;                  /* some nodes' links are slower than others' */
     bool cpu[RATES_TYPES_MAX]; /* every device of the type is a processor's */
 };
 
@@ -163,6 +164,8 @@ static void number_rows(struct core *c, struct round *r)
 {
     size_t n = 0;
 
+    (void)topology_number(&c->cluster);
+    r->own->far = topology_mark(&c->cluster);
     for (size_t i = 0; i < c->cluster.n_nodes; i++) {
         struct node *node = c->cluster.nodes[i];
 
@@ -171,9 +174,9 @@ static void number_rows(struct core *c, struct round *r)
         for (size_t t = 0; t < 2 * r->n_types && node->contact != NODE_LOST; t++)
             n = add_rows_of(r, node, r->classes[t / 2], t % 2, n);
         count_slots(r, node, node->row);
-        if ((health_is_shy(&node->health) || c->now.mono_us - node->seen_us >= NODE_SILENT_US) &&
-            r->own->n_shy < SHY_MAX)
-            r->own->shy[r->own->n_shy++] = node;
+        node->shy = (health_is_shy(&node->health) || c->now.mono_us - node->seen_us >= NODE_SILENT_US) &&
+                    r->own->n_shy < SHY_MAX;
+        r->own->n_shy += node->shy;
     }
     r->in.n_nodes = n;
 }
@@ -202,7 +205,7 @@ static void fill_nodes(struct round *r)
         int32_t to_come = k->claimed > k->free ? k->claimed : k->free;
         struct sched_node *s = &r->own->nodes[i];
 
-        *s = (struct sched_node){.type = (uint8_t)round_type(r, r->own->rows[i].class_)};
+        *s = (struct sched_node){.type = (uint8_t)round_type(r, r->own->rows[i].class_), .leaf = n->leaf};
         bool shown = is_shown(r, &r->own->rows[i].calendar);
 
         if (!n->drain && shown)
@@ -407,11 +410,9 @@ static void count_leaving(const struct core *c, struct round *r, const struct jo
         r->own->tenants[tenant_of(c, j)].leaving += held - shown;
 }
 
-static size_t add_rows(const struct core *c, const char *name, uint32_t *rows, size_t n)
+static size_t add_rows(const struct node *node, uint32_t *rows, size_t n)
 {
-    const struct node *node = cluster_node(&c->cluster, name);
-
-    for (size_t i = 0; node && i < node->n_rows; i++)
+    for (size_t i = 0; i < node->n_rows; i++)
         rows[n++] = (uint32_t)(node->row + i);
     return n;
 }
@@ -428,35 +429,61 @@ static const char *left_node(const struct job *j)
                : NULL;
 }
 
-/* Whether the node is on probation, and the job is of several nodes. */
-static bool may_not_serve(const struct node *n, const struct sched_job *s)
+/* Whether its spec excludes the node, or the node is on probation and the job is of several. */
+static bool is_barred(const struct entry *e, const struct sched_job *s, const struct node *n)
 {
-    return n->health.state == HEALTH_PROBATION && s->min > (int32_t)n->n_slots;
+    bool shy = n->health.state == HEALTH_PROBATION && job_waits(&e->job) && s->min > (int32_t)n->n_slots;
+
+    return shy || entry_excludes(e, n->name);
 }
 
-/* Nodes that its spec excludes; and the one that it shall leave and those that are suspect, where others fit. */
+static bool is_preferred(const struct entry *e, const struct node *n)
+{
+    return entry_prefers(e, n->name) || entry_prefers(e, n->rack);
+}
+
+/* The types that it would rather have: by their names, and by the nodes that it names and nodes of the racks. */
+static void set_preferred(const struct core *c, const struct round *r, const struct entry *e, struct sched_job *s)
+{
+    for (size_t t = 0; e->prefer && t < r->n_types; t++)
+        s->prefer |= entry_prefers(e, c->cluster.classes.name[r->classes[t]]) ? UINT32_C(1) << t : 0;
+    for (size_t i = 0; e->prefer && i < r->in.n_nodes; i++)
+        if (is_preferred(e, r->own->rows[i].node))
+            s->prefer |= UINT32_C(1) << round_type(r, r->own->rows[i].class_);
+}
+
+/* Whether the job takes the node only where there is no other way: it has failed there, the node is suspect, its links
+ * are slow and the job is of several nodes, or the job would rather have others. */
+static bool is_unloved(const struct entry *e, const struct sched_job *s, const struct node *n, const char *failed,
+                       bool picky)
+{
+    return (n->shy && job_waits(&e->job)) || (failed && strcmp(failed, n->name) == 0) ||
+           (n->far && s->min > (int32_t)n->n_slots) || (picky && !is_preferred(e, n));
+}
+
+/* Nodes that the job is not given, and those that it is given only where others do not fit. */
 static int set_avoided(const struct core *c, struct round *r, const struct entry *e, struct sched_job *s)
 {
     const char *failed = left_node(&e->job);
-    size_t shy = job_waits(&e->job) ? r->own->n_shy : 0;
-    size_t names = (e->exclude ? e->exclude->n : 0) + (failed != NULL);
-    uint32_t *rows = names + shy > 0 ? calloc((names + shy) * 2 * r->n_types + 1, sizeof(*rows)) : NULL;
+    bool picky = false;
+    uint32_t *rows;
+    size_t n = 0;
 
-    if (names + shy == 0)
+    for (size_t i = 0; e->prefer && i < e->prefer->n && !picky; i++)
+        picky = topology_has(&c->cluster, e->prefer->v[i]);
+    if (!e->exclude && !failed && !picky && !r->own->far && (r->own->n_shy == 0 || !job_waits(&e->job)))
         return 0;
+    rows = calloc(r->in.n_nodes + 1, sizeof(*rows));
     if (!rows)
         return -ENOMEM;
-    for (size_t i = 0; e->exclude && i < e->exclude->n; i++)
-        if (i == 0 || strcmp(e->exclude->v[i], e->exclude->v[i - 1]) != 0)
-            s->n_barred = add_rows(c, e->exclude->v[i], rows, s->n_barred);
-    for (size_t i = 0; i < shy; i++) /* what needs several nodes needs them all to be well */
-        if (may_not_serve(r->own->shy[i], s) && !entry_excludes(e, r->own->shy[i]->name))
-            s->n_barred = add_rows(c, r->own->shy[i]->name, rows, s->n_barred);
-    s->n_avoid = failed && !entry_excludes(e, failed) ? add_rows(c, failed, rows, s->n_barred) : s->n_barred;
-    for (size_t i = 0; i < shy; i++)
-        if (!may_not_serve(r->own->shy[i], s) && !entry_excludes(e, r->own->shy[i]->name) &&
-            (!failed || strcmp(failed, r->own->shy[i]->name) != 0))
-            s->n_avoid = add_rows(c, r->own->shy[i]->name, rows, s->n_avoid);
+    for (size_t i = 0; i < c->cluster.n_nodes; i++) /* what needs several nodes needs them all to be well */
+        if (is_barred(e, s, c->cluster.nodes[i]))
+            n = add_rows(c->cluster.nodes[i], rows, n);
+    s->n_barred = n;
+    for (size_t i = 0; i < c->cluster.n_nodes; i++)
+        if (!is_barred(e, s, c->cluster.nodes[i]) && is_unloved(e, s, c->cluster.nodes[i], failed, picky))
+            n = add_rows(c->cluster.nodes[i], rows, n);
+    s->n_avoid = n;
     s->avoid = r->own->avoid[r->in.n_jobs] = rows;
     return 0;
 }
@@ -501,6 +528,9 @@ static int show_job(struct core *c, struct round *r, struct entry *e, size_t fir
     s->waiting_us = at_most(j->waiting_us, now);
     s->attained_us = j->device_us;
     s->limit_us = time_limit_us(j, now);
+    s->finish_us = j->finish_by_us;
+    s->within = e->within;
+    set_preferred(c, r, e, s);
     s->profile = profile ? &profile->rates : NULL;
     r->own->works[r->in.n_jobs] = kinds_work(c, e, profile && profile->rated);
     s->places = n > 0 ? r->own->places + first : NULL;

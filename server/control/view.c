@@ -9,6 +9,7 @@
 #include "server/cluster/slots.h"
 #include "server/cluster/stragglers.h"
 #include "server/control/estimates.h"
+#include "server/control/finishes.h"
 #include "server/control/givers.h"
 #include "server/control/kinds.h"
 #include "server/control/plans.h"
@@ -115,6 +116,8 @@ json_t *view_job(const struct core *c, const struct job *j, const struct entry *
                                   json_integer(row ? (json_int_t)row->shipped : (json_int_t)j->shipped));
     if (o)
         estimates_view(j, e, o);
+    if (o)
+        finishes_view(c, e, o);
     if (o && j->tasks > 0)
         add_array(c, j, o);
     if (o && j->array)

@@ -58,7 +58,7 @@ LAYERS = {"worker/engine/comm": [
     ["block", "gpt2", "llama"],
 ], "server/cluster": [
     ["classes", "health", "job", "notes", "project"], ["array", "catalog", "node", "pace", "roster"], ["cluster"],
-    ["bookings", "fleet", "links", "profiles", "shares"], ["stragglers"], ["slots"], ["gpus", "spares"],
+    ["bookings", "fleet", "links", "profiles", "shares", "topology"], ["stragglers"], ["slots"], ["gpus", "spares"],
 ], "server/control": [
     ["agent_rights", "audit_entry", "audit_file", "entry", "files", "moment", "node_ca", "queries",
      "readers", "sealing", "stalls", "standby", "waiters"],
@@ -67,7 +67,7 @@ LAYERS = {"worker/engine/comm": [
     ["admission", "audit", "booking", "bundles", "ceilings", "events", "incidents", "offsets", "plans", "ports",
      "proofs", "quarantine", "records", "rendezvous", "retire", "rights", "scrapes", "secrets", "storing"],
     ["predictions", "usage"], ["round"],
-    ["change", "estimates", "swaps", "timeline"],
+    ["change", "estimates", "finishes", "swaps", "timeline"],
     ["care", "enroll", "givers", "places", "wall"], ["link_care", "replay", "slow_care"], ["learn", "runs", "view"],
     ["after", "arrays", "contact", "deltas", "dispatch", "hangs", "lags", "limits", "load", "log_quota", "looks",
      "saves"],

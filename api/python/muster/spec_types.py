@@ -37,6 +37,8 @@ class SpecDevices(TypedDict, total=False):
     max: int
     classes: List[str]
     exclude: List[str]
+    prefer: List[str]
+    within: Literal['any', 'rack']
     hetero_ok: bool
     class_change: Literal['auto', 'never', 'at_checkpoint']
 
@@ -231,5 +233,6 @@ class SpecAfterItem(TypedDict, total=False):
 class SpecLimits(TypedDict, total=False):
     time_s: int
     queue_s: int
+    finish_by: str
     warn_s: int
     warn_signal: Literal['none', 'SIGUSR1', 'SIGUSR2', 'SIGHUP', 'SIGINT']

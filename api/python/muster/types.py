@@ -119,6 +119,7 @@ class Job(TypedDict, total=False):
     ends_by: Union[str, None]
     queue: JobQueue
     starts: Start
+    finish: JobFinish
     estimate: JobEstimate
     log_bytes: int
     measured: Union[float, None]
@@ -153,6 +154,18 @@ class JobQueue(TypedDict, total=False):
     ahead: int
     ahead_devices: int
     of_project: int
+
+
+class JobFinish(TypedDict, total=False):
+    by: str
+    verdict: Literal['will', 'likely', 'unlikely', 'cannot', 'unknown']
+    text: str
+    needs_s: Union[int, None]
+    needs_basis: Literal['time-limit', 'work-left', 'unknown']
+    devices: int
+    starts_at: Union[str, None]
+    starts_basis: str
+    ends_at: Union[str, None]
 
 
 class JobEstimate(TypedDict, total=False):

@@ -114,6 +114,32 @@ static void plans_are_those_of_the_golden_vectors(void **state)
     }
 }
 
+static void what_a_job_wishes_is_kept(void **state)
+{
+    static const char more[] = "limit 60000000\nwish 2000000000 1 2\n", *const bad[] = {"wish 1 2 0\n", "wish 1 0\n"};
+    struct snapshot s;
+    struct buf text, longer;
+
+    (void)state;
+    buf_init(&text, BYTES_MAX);
+    buf_init(&longer, BYTES_MAX);
+    assert_int_equal(buf_printf(&longer, "%s%s", sample, more), 0);
+    parse(buf_text(&longer), &s);
+    assert_int_equal(s.jobs[1].finish_us, 2000000000);
+    assert_true(s.jobs[1].within);
+    assert_int_equal(s.jobs[1].prefer, 2);
+    assert_int_equal(snapshot_print(&s.in, types, 2, &text), 0);
+    assert_string_equal(buf_text(&text), buf_text(&longer));
+    snapshot_clear(&s);
+    for (size_t i = 0; i < COUNT(bad); i++) {
+        buf_clear(&longer);
+        assert_int_equal(buf_printf(&longer, "%s%s", sample, bad[i]), 0);
+        assert_int_equal(snapshot_parse(buf_text(&longer), strlen(buf_text(&longer)), &s, NULL), -EINVAL);
+    }
+    buf_clear(&text);
+    buf_clear(&longer);
+}
+
 static void nodes_that_a_job_avoids_are_kept(void **state)
 {
     static const char more[] = "avoid 1 0 1\n", *const bad[] = {"avoid 1 0 1\navoid 1 0\n", "avoid 0 x\n"};
@@ -230,6 +256,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_printed_is_read_back_and_gives_the_same_plan),
         cmocka_unit_test(plans_are_those_of_the_golden_vectors),
+        cmocka_unit_test(what_a_job_wishes_is_kept),
         cmocka_unit_test(nodes_that_a_job_avoids_are_kept),
         cmocka_unit_test(another_node_changes_the_answer),
         cmocka_unit_test(each_bad_line_is_named),

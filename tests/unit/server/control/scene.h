@@ -212,7 +212,8 @@ static inline struct scene_answer scene_call(struct scene *s, scene_fn *fn, stru
     return a;
 }
 
-static char scene_refusal[4096]; /* the answer to the last submit, when that was refused */
+static char scene_refusal[4096];  /* the answer to the last submit, when that was refused */
+static char scene_accepted[8192]; /* and when it was not */
 
 /* Submit a spec; returns the job's number, 0 when it is refused. */
 static inline uint64_t scene_try_submit(struct scene *s, const char *spec)
@@ -233,6 +234,7 @@ static inline uint64_t scene_try_submit(struct scene *s, const char *spec)
     assert_true(turn_take(s->core, call));
     id = r->status == 201 ? id : 0;
     (void)snprintf(scene_refusal, sizeof(scene_refusal), "%s", id || !r->out ? "" : r->out);
+    (void)snprintf(scene_accepted, sizeof(scene_accepted), "%s", id && r->out ? r->out : "");
     http_req_unref(r);
     return id;
 }
