@@ -107,6 +107,7 @@ struct job_spec {
         struct {
             uint64_t seed; /* of weights, order, dropout; default 1234 */
             char *from;    /* NULL: fresh weights */
+            bool resume;   /* go on from there: with the optimizer's state, at its step */
         } init;
         struct {
             char *path;

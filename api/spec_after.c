@@ -105,6 +105,7 @@ void spec_after_fill(json_t *doc, const char *jobs_dir, struct faults *f)
     const json_t *after = json_object_get(doc, "after"), *one;
     json_t *init = json_object_get(json_object_get(doc, "train"), "init"), *from = json_object_get(init, "from");
     const char *source = json_is_object(from) ? json_string_value(json_object_get(from, "job")) : NULL;
+    const json_t *step = json_object_get(from, "step");
     json_auto_t *names = json_object();
     struct filling w = {.names = names, .f = f};
     size_t i;
@@ -119,5 +120,9 @@ void spec_after_fill(json_t *doc, const char *jobs_dir, struct faults *f)
     }
     if (is_job(source) && json_object_size(from) == 1)
         (void)json_object_set_new(init, "from", json_sprintf("%s/%s/checkpoints", jobs_dir, source));
+    else if (is_job(source) && json_object_size(from) == 2 && json_is_integer(step) && json_integer_value(step) >= 0)
+        (void)json_object_set_new(
+            init, "from",
+            json_sprintf("%s/%s/checkpoints:%lld", jobs_dir, source, (long long)json_integer_value(step)));
     fill_below(&w, "", doc);
 }

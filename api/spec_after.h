@@ -1,7 +1,7 @@
 /* spec_after - what a spec says of the jobs that it comes after
  *
  * `after` lists such jobs, by id, and what is wanted of each. `${{after.0.dir}}` is the folder of the first, and
- * train.init.from may be {job: j17}, which is that job's newest checkpoint. Pure.
+ * train.init.from may be {job: j17}, which is that job's newest checkpoint, or {job: j17, step: 200}. Pure.
  */
 #ifndef MUSTER_API_SPEC_AFTER_H
 #define MUSTER_API_SPEC_AFTER_H

@@ -188,6 +188,8 @@ static void check_model(struct reading *r)
         !s->train.data.tokenizer_path)
         faults_add(r->f, "/train/data/tokenizer_path", "is needed with the tokenizer '%s'",
                    s->train.data.tokenizer == TOKENIZER_GPT2 ? "gpt2" : "file");
+    if (s->train.init.resume && !s->train.init.from && sound(r, "/train/init/resume", "/train/init/from", NULL))
+        faults_add(r->f, "/train/init/resume", "wants a checkpoint in train.init.from to go on from");
     if (s->train.optimizer.warmup > s->train.steps && sound(r, "/train/optimizer/warmup", "/train/steps", NULL))
         faults_add(r->f, "/train/optimizer/warmup", "%d is more than the %d steps", s->train.optimizer.warmup,
                    s->train.steps);

@@ -133,6 +133,9 @@ const struct field spec_fields[] = {
      .help = "of weights, order of samples and dropout"},
     {"/train/init/from", FIELD_TEXT, SCOPE_TRAIN, AT(train.init.from), .computed = "fresh weights",
      .help = "weights to start from: a .safetensors file or folder, or a checkpoint"},
+    {"/train/init/resume", FIELD_BOOL, SCOPE_TRAIN, AT(train.init.resume), .def = "false",
+     .help =
+         "go on from the checkpoint in from: its step, its state of the optimizer and its place in the corpus, too"},
     {"/train/data/path", FIELD_TEXT, SCOPE_TRAIN, AT(train.data.path),
      .help = "the corpus, one file; absolute, the CLI makes it so"},
     {"/train/data/format", FIELD_ENUM, SCOPE_TRAIN, AT(train.data.format), .words = formats, .def = "\"text\"",

@@ -25,4 +25,8 @@ int mck_needed(struct mck *c, const struct mck_buffer *bufs, size_t n,
 int mck_check_part(const char *path, void (*damaged)(void *arg, const struct mck_chunk *chunk), void *arg,
                    struct merr *err);
 
+/* Remove a step's checkpoint from dir. 0, -ENOENT: there is none,
+ * -EBUSY: somebody reads it, or another negative errno. */
+int mck_remove(const char *dir, uint64_t step, struct merr *err);
+
 #endif

@@ -11,6 +11,7 @@
 #include "api/cli/commands.h"
 #include "base/try.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/parts.h"
 
 static int failed(int code, const struct merr *err)
 {
@@ -320,6 +321,25 @@ static int archive(struct cli *c, const char *dir)
     return CLI_DONE;
 }
 
+static int delete (struct cli *c, const char *dir)
+{
+    const char *step = cli_option(c, "step");
+    struct merr err = {""};
+    int r;
+
+    if (!step)
+        return cli_fail(CLI_USAGE,
+                        "say which checkpoint goes: --step N; `muster checkpoint list` shows those there are");
+    r = mck_remove(dir, (uint64_t)cli_number(c, "step", 0), &err);
+    if (r < 0)
+        return failed(r, &err);
+    if (c->json)
+        return cli_print_json_new(
+            json_pack("{s:s, s:o}", "path", dir, "removed", json_integer(cli_number(c, "step", 0))));
+    (void)printf("removed the checkpoint of step %s\n", step);
+    return CLI_DONE;
+}
+
 static int import(struct cli *c)
 {
     struct merr err = {""};
@@ -343,7 +363,8 @@ static int import(struct cli *c)
 int files_checkpoint(struct cli *c)
 {
     const char *what = strchr(c->cmd->name, ' ') + 1;
-    bool archives = strcmp(what, "archive") == 0, lists = archives || strcmp(what, "list") == 0;
+    bool archives = strcmp(what, "archive") == 0, deletes = strcmp(what, "delete") == 0;
+    bool lists = archives || deletes || strcmp(what, "list") == 0;
     struct mck *k = NULL;
     char dir[4096];
     int r;
@@ -357,6 +378,8 @@ int files_checkpoint(struct cli *c)
         return r;
     if (archives)
         return archive(c, dir);
+    if (deletes)
+        return delete (c, dir);
     if (lists)
         return list(c, dir);
     r = open_at(dir, &k);

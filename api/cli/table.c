@@ -349,6 +349,8 @@ static const struct command commands[] = {
      "muster checkpoint export j17 model --dtype bf16", files_checkpoint, true,
      {{"dtype", 0, "TYPE", "f32, bf16 or f16", ONE_OF(dtypes), .def = "f32"},
       {"part-mib", 0, "N", "in files of at most so many MiB, with an index (default one file)", INT(1, 1 << 24)}}},
+    {"checkpoint delete", "JOB|DIR", 1, 1, "remove a checkpoint", "muster checkpoint delete j17 --step 200",
+     files_checkpoint, true, {{"step", 0, "N", "of this step", INT(0, INT64_MAX)}}},
     {"checkpoint import", "FILE OUT", 2, 2, "write safetensors as a checkpoint",
      "muster checkpoint import model.safetensors checkpoints", files_checkpoint, true, {{0}}},
     {"checkpoint archive", "JOB|DIR", 1, 1, "compress all checkpoints but the newest",

@@ -64,8 +64,13 @@ export async function post(path, body) {
     return answer.status === 204 ? null : answer.json().catch(() => null);
 }
 
+export async function patch(path, body) {
+    return (await send(path, { method: 'PATCH', body: JSON.stringify(body), headers: { 'Content-Type': 'application/json' } })).json();
+}
+
 export async function remove(path) {
-    await send(path, { method: 'DELETE' });
+    const answer = await send(path, { method: 'DELETE' });
+    return answer.status === 204 ? null : answer.json().catch(() => null);
 }
 
 /* All pages of a list, `most` entries at most; seen(page) is told of each. Of a list of one page the result has its

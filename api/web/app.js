@@ -57,6 +57,7 @@ function route() {
         return;
     const [, name, id] = decodeURI(location.hash.split('?')[0]).split('/');
     page?.abort();
+    document.querySelectorAll('dialog[open]').forEach((d) => d.close()); /* they were of the page before */
     page = new AbortController();
     const { signal } = page;
     let title;

@@ -1,6 +1,8 @@
 /* job - one job: where it stands and why, its curves, ranks, log, events, checkpoints, and what can be done to it */
 import { follow, get, pages, post } from './api.js';
 import { board } from './board.js';
+import { checkpointsPanel } from './checkpoints.js';
+import { controls } from './controls.js';
 import { diagnosisPanel } from './diagnosis.js';
 import { logPanel } from './log.js';
 import { series } from './series.js';
@@ -21,6 +23,7 @@ const ACTIONS = [
         ask: 'It ends for good. Its checkpoints, logs and metrics stay.', done: 'Cancelling.' },
     { verb: 'again', label: 'Run again', when: (j) => ui.isEnded(j) && j.spec && !j.task,
         ask: 'Its specification is submitted once more, as a new job.', run: runAgain },
+    { verb: 'change', label: 'Scale, priority…', when: (j) => !ui.isEnded(j) && !j.task, run: controls },
 ];
 
 /* After what it once waited for it need not wait again. */
@@ -37,7 +40,9 @@ async function act(job, action) {
     if (action.ask && !await ui.confirm(`${action.label} ${job.name}?`, action.ask, `${action.label} job`, action.dangerous))
         return;
     try {
-        ui.toast(action.run ? await action.run(job) : (await post(`/v1/jobs/${job.id}/${action.verb}`), action.done));
+        const said = action.run ? await action.run(job) : (await post(`/v1/jobs/${job.id}/${action.verb}`), action.done);
+        if (said)
+            ui.toast(said);
     } catch (e) {
         ui.toast(ui.sentence(e.message), 'error');
     }
@@ -164,7 +169,7 @@ function outcomeBox() {
     } };
 }
 
-/* --- ranks, checkpoints, events ----------------------------------------------------------------------- */
+/* --- ranks, events ----------------------------------------------------------------------- */
 
 function panel(title, ...content) {
     return h('section.panel', { 'aria-label': title }, h('.panel-head', {}, h('h2', {}, title)), ...content);
@@ -185,28 +190,6 @@ function ranksPanel() {
         body.replaceChildren(...ranks.map((a) => h('tr', {}, h('th.num', { scope: 'row' }, a.rank), h('td', {}, a.node),
             h('td.num', {}, a.slot), h('td', {}, a.class))));
     } };
-}
-
-function checkpointsPanel(id, signal) {
-    const body = h('tbody'), none = h('p.note.pad', {}, 'None yet.');
-    const table = h('table.small', { hidden: true }, h('caption.sr', {}, 'Checkpoints, newest first'), h('thead', {}, h('tr', {},
-        ...['Step', 'Size', 'Written in', 'Where'].map((c) => h('th', { scope: 'col' }, c)))), body);
-    async function update() {
-        try {
-            const list = (await get(`/v1/jobs/${id}/checkpoints`, signal)).checkpoints;
-            list.sort((a, b) => b.step - a.step);
-            table.hidden = !list.length;
-            none.hidden = !!list.length;
-            body.replaceChildren(...list.map((c) => h('tr', {}, h('th.num', { scope: 'row' }, ui.count(c.step)),
-                h('td', {}, ui.bytes(c.stored_bytes ?? c.bytes)),
-                h('td', {}, c.seconds === undefined ? '–' : `${c.seconds.toFixed(2)} s`),
-                h('td.path', { title: c.path }, c.path?.split('/').slice(-2).join('/') ?? ''))));
-        } catch (e) {
-            if (e.name !== 'AbortError')
-                text(none, ui.sentence(e.message));
-        }
-    }
-    return { el: panel('Checkpoints', h('.scroll', {}, table, none)), update };
 }
 
 function eventWords(e) {
@@ -311,7 +294,7 @@ function build(main, signal, job) {
     const id = job.id;
     let now = job;
     const top = head(() => now), why = explainBox(id, signal), outcome = outcomeBox(), ranks = ranksPanel();
-    const events = eventsPanel(), checkpoints = checkpointsPanel(id, signal);
+    const events = eventsPanel(), checkpoints = checkpointsPanel(job, signal);
     const charts = curves(signal, job);
     const log = logPanel(id, signal), diagnosis = diagnosisPanel(id, signal);
     const train = job.kind === 'train', tasks = job.array && tasksPanel(id, signal);
@@ -327,6 +310,7 @@ function build(main, signal, job) {
 
     function update(fresh) {
         now = { ...fresh, spec: job.spec, plan: fresh.plan ?? now.plan }; /* lists leave both out */
+        checkpoints.set(now);
         for (const part of tasks ? [top, outcome, tasks] : [top, why, outcome, ranks, log, diagnosis])
             part.update(now);
     }

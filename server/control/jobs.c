@@ -221,11 +221,21 @@ void jobs_queue(struct core *c, struct call *call, struct entry *e)
     c->after_due = c->after_due || e->job.n_after > 0;
 }
 
+void jobs_answer_new(struct core *c, struct call *call, const struct entry *e)
+{
+    char location[40];
+
+    call_changed_new(call, NULL, summary(&e->job));
+    (void)snprintf(location, sizeof(location), "/v1/jobs/j%llu", (unsigned long long)e->job.id);
+    http_set_header(call->req, "Location", location);
+    (void)snprintf(call->etag, sizeof(call->etag), "\"%llu\"", (unsigned long long)e->job.version);
+    call_answer_new(call, 201, view_job(c, &e->job, e, NULL));
+}
+
 void jobs_submit(struct core *c, struct call *call)
 {
     struct wanted_key key;
     struct entry *e;
-    char location[40];
 
     if (!call->flag && answer_again(c, call, &key))
         return;
@@ -240,11 +250,7 @@ void jobs_submit(struct core *c, struct call *call)
     jobs_queue(c, call, e);
     jobs_remember_key(c, e, &key, call->hash);
     finishes_ask(c, e);
-    call_changed_new(call, NULL, summary(&e->job));
-    (void)snprintf(location, sizeof(location), "/v1/jobs/j%llu", (unsigned long long)e->job.id);
-    http_set_header(call->req, "Location", location);
-    (void)snprintf(call->etag, sizeof(call->etag), "\"%llu\"", (unsigned long long)e->job.version);
-    call_answer_new(call, 201, view_job(c, &e->job, e, NULL));
+    jobs_answer_new(c, call, e);
 }
 
 /* --- finding ----------------------------------------------------------------------------------------- */
@@ -289,6 +295,27 @@ static bool find(struct core *c, struct call *call, struct found *f)
                      http_param(call->req, 0) ? http_param(call->req, 0) : "");
     found_clear(f);
     return false;
+}
+
+bool jobs_find_origin(struct core *c, struct call *call, struct jobs_origin *ret)
+{
+    const json_t *step;
+    struct found f;
+
+    if (!find(c, call, &f))
+        return false;
+    step = json_object_get(f.job->checkpoint, "step");
+    *ret = (struct jobs_origin){.priority = f.job->priority,
+                                .train = f.job->kind == JOB_TRAIN,
+                                .ended = !f.entry,
+                                .newest = step ? json_integer_value(step) : INT64_MAX,
+                                .spec = json_loads(f.entry ? f.entry->spec_text : f.spec, 0, NULL)};
+    (void)snprintf(ret->user, sizeof(ret->user), "%s", f.job->user);
+    (void)snprintf(ret->unix_user, sizeof(ret->unix_user), "%s", f.job->unix_user);
+    (void)snprintf(ret->project, sizeof(ret->project), "%s", f.job->project);
+    call_changed_new(call, NULL, NULL);
+    found_clear(&f);
+    return true;
 }
 
 struct entry *jobs_live(struct core *c, struct call *call)

@@ -29,6 +29,21 @@ void jobs_series(struct core *c, struct call *call);  /* GET …/series */
 /* The entry of the call's job, which the caller may see and which has a run. NULL: the call is answered. */
 struct entry *jobs_live(struct core *c, struct call *call);
 
+/* What a job made of another one takes from it (checkpoints.h). */
+struct jobs_origin {
+    char user[SPEC_NAME_MAX], unix_user[33], project[SPEC_NAME_MAX];
+    int priority;
+    bool train, ended;
+    json_int_t newest; /* step of the checkpoint that it told of last; INT64_MAX: none */
+    json_t *spec;      /* new */
+};
+
+/* The call's job, on which its caller may act. False: the call is answered. */
+bool jobs_find_origin(struct core *c, struct call *call, struct jobs_origin *ret);
+
+/* Answer that a job was made. */
+void jobs_answer_new(struct core *c, struct call *call, const struct entry *e);
+
 /* --- for batches (batch.h) --- */
 
 struct wanted_key {                     /* Idempotency-Key of a submit */

@@ -17,6 +17,7 @@
 #include "server/control/booking.h"
 #include "server/control/bulk.h"
 #include "server/control/bundles.h"
+#include "server/control/checkpoints.h"
 #include "server/control/enroll.h"
 #include "server/control/estimates.h"
 #include "server/control/events.h"
@@ -110,7 +111,8 @@ PLAIN(jobs_incidents)
 PLAIN(jobs_diagnosis)
 PLAIN(timeline_of_job)
 PLAIN(timeline_of_all)
-PLAIN(timeline_checkpoints)
+PLAIN(checkpoints_list)
+RUN(checkpoints_act)
 PLAIN(nodes_list)
 PLAIN(nodes_get)
 PLAIN(nodes_drain)
@@ -221,6 +223,17 @@ static void on_batch_submit(void *arg, struct http_req *req)
         return;
     call->hash = hash_xxh3(body, len);
     turn_post(((struct routes_arg *)arg)->core, call);
+}
+
+static void on_checkpoints_act(void *arg, struct http_req *req)
+{
+    size_t len;
+
+    (void)http_body(req, &len);
+    if (len > 0)
+        post_object(arg, req, run_checkpoints_act);
+    else
+        post(arg, req, run_checkpoints_act);
 }
 
 static void on_jobs_resume(void *arg, struct http_req *req)
@@ -585,7 +598,11 @@ const struct http_route routes_table[] = {
     {"GET", "/v1/jobs/{id}/logs", ROLE_VIEWER, on_jobs_logs, 0, queries_logs},
     {"GET", "/v1/jobs/{id}/metrics", ROLE_VIEWER, on_jobs_metrics, 0, queries_metrics},
     {"GET", "/v1/jobs/{id}/series", ROLE_VIEWER, on_jobs_series, 0, queries_series},
-    {"GET", "/v1/jobs/{id}/checkpoints", ROLE_VIEWER, on_timeline_checkpoints, 0, NULL},
+    {"GET", "/v1/jobs/{id}/checkpoints", ROLE_VIEWER, on_checkpoints_list, 0, NULL},
+    {"POST", "/v1/jobs/{id}/checkpoints/{step}/verify", ROLE_USER, on_checkpoints_act, 0, NULL},
+    {"POST", "/v1/jobs/{id}/checkpoints/{step}/export", ROLE_USER, on_checkpoints_act, 0, NULL},
+    {"POST", "/v1/jobs/{id}/checkpoints/{step}/sample", ROLE_USER, on_checkpoints_act, 0, NULL},
+    {"DELETE", "/v1/jobs/{id}/checkpoints/{step}", ROLE_USER, on_checkpoints_act, 0, NULL},
     {"GET", "/v1/jobs/{id}/diagnosis", ROLE_VIEWER, on_jobs_diagnosis, LONG_POLL_S, NULL},
     {"GET", "/v1/jobs/{id}/incidents", ROLE_VIEWER, on_jobs_incidents, 0, NULL},
     {"GET", "/v1/jobs/{id}/incidents/{n}", ROLE_VIEWER, on_jobs_incidents, 0, NULL},

@@ -285,7 +285,7 @@ static void add_checkpoint(json_t *list, json_t *event)
     (void)json_array_append(list, data);
 }
 
-void timeline_checkpoints(struct core *c, struct call *call)
+json_t *timeline_checkpoints(struct core *c, struct call *call)
 {
     char user[SPEC_NAME_MAX];
     json_t *list;
@@ -294,7 +294,7 @@ void timeline_checkpoints(struct core *c, struct call *call)
     bool ended;
 
     if (!find_owner(c, call, user, &ended))
-        return;
+        return NULL;
     list = json_array();
     do {
         json_auto_t *events = NULL;
@@ -304,11 +304,11 @@ void timeline_checkpoints(struct core *c, struct call *call)
         if (history_read_job(c->store, call->job, end, HISTORY_NOTES, true, &events, &end, NULL, &err) < 0) {
             json_decref(list);
             call_problem(call, 503, "store", "%s", err.text);
-            return;
+            return NULL;
         }
         json_array_foreach (events, i, event) {
             add_checkpoint(list, event);
         }
     } while (end != 0 && json_array_size(list) < HISTORY_NOTES);
-    call_answer_new(call, 200, json_pack("{s:o, s:n}", "checkpoints", list, "next_cursor"));
+    return list;
 }

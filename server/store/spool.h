@@ -60,6 +60,9 @@ struct spool_ops {
     /* Read up to n bytes at an offset. Returns how many, 0 at the end, with the file's length; or a negative errno. */
     ssize_t (*read)(void *self, uint64_t job, const char *name, int64_t offset, char *to, size_t n,
                     int64_t *ret_length);
+
+    /* Which checkpoints lie in a folder of a job's own one, as spool_saved_scan() tells (spool_saved.h). */
+    int (*saved)(void *self, uint64_t job, const char *dir, json_t **ret);
 };
 
 struct spool {

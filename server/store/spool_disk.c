@@ -12,6 +12,7 @@
 
 #include "base/io.h"
 #include "base/log.h"
+#include "server/store/spool_saved.h"
 
 struct spool_disk {
     char folder[4096];
@@ -199,6 +200,15 @@ static ssize_t read_at(void *self, uint64_t job, const char *name, int64_t offse
     return got;
 }
 
+static int saved(void *self, uint64_t job, const char *dir, json_t **ret)
+{
+    const struct spool_disk *d = self;
+    char path[PATH_BYTES];
+
+    (void)snprintf(path, sizeof(path), "%s/j%llu", d->jobs, (unsigned long long)job);
+    return spool_saved_scan(path, dir, ret);
+}
+
 /* Take over what an older server kept elsewhere, if nothing is here yet. */
 static void move_here(const struct spool_disk *d, const char *before)
 {
@@ -222,6 +232,7 @@ int spool_disk_open(const struct spool_disk_cfg *cfg, struct spool_disk **ret, s
         .append = append,
         .mark = mark,
         .read = read_at,
+        .saved = saved,
     };
     struct spool_disk *d = calloc(1, sizeof(*d));
     int r;

@@ -72,7 +72,7 @@ LAYERS = {"worker/engine/comm": [
     ["after", "arrays", "contact", "deltas", "dispatch", "hangs", "lags", "limits", "load", "log_quota", "looks",
      "saves"],
     ["bulk", "jobs", "listing", "nodes", "polls", "projects", "reports", "salvage", "sessions",
-     "tokens"], ["agents", "batch"],
+     "tokens"], ["agents", "batch", "checkpoints"],
     ["turn"],
     ["routes"],
 ], "worker/engine/train": [

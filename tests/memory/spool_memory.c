@@ -19,6 +19,7 @@ struct file {
 struct place { /* of a job */
     uint64_t job;
     struct file *files;
+    json_t *saved;      /* NULL: no checkpoint */
     struct place *next; /* of its bucket */
 };
 
@@ -87,6 +88,7 @@ static void drop(void *self, uint64_t job)
     while (place->files)
         file_drop(&place->files);
     *at = place->next;
+    json_decref(place->saved);
     free(place);
 }
 
@@ -180,6 +182,24 @@ static ssize_t read_at(void *self, uint64_t job, const char *name, int64_t offse
     return (ssize_t)n;
 }
 
+static int saved(void *self, uint64_t job, const char *dir, json_t **ret)
+{
+    const struct place *place = *place_at(self, job);
+
+    *ret = json_array();
+    if (place && place->saved && strcmp(dir, "checkpoints") == 0)
+        (void)json_array_extend(*ret, place->saved);
+    return 0;
+}
+
+void spool_memory_set_saved(struct spool_memory *m, uint64_t job, json_t *steps)
+{
+    struct place *place = *place_at(m, job);
+
+    json_decref(place->saved);
+    place->saved = steps;
+}
+
 struct spool_memory *spool_memory_new(struct spool *ret_spool)
 {
     static const struct spool_ops ops = {
@@ -192,6 +212,7 @@ struct spool_memory *spool_memory_new(struct spool *ret_spool)
         .append = append,
         .mark = mark,
         .read = read_at,
+        .saved = saved,
     };
     struct spool_memory *m = calloc(1, sizeof(*m));
 

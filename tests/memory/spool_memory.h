@@ -19,4 +19,7 @@ void spool_memory_free(struct spool_memory *m); /* NULL is fine */
 
 void spool_memory_set_fault(struct spool_memory *m, spool_fault_fn *fault, void *arg); /* NULL: none */
 
+/* Checkpoints that lie in a job's folder, as spool_ops.saved tells them; taken over. It has a place. */
+void spool_memory_set_saved(struct spool_memory *m, uint64_t job, json_t *steps);
+
 #endif

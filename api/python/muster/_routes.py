@@ -108,6 +108,27 @@ class Routes:
         """GET /v1/jobs/{id}/checkpoints: Checkpoints a job has written, newest last."""
         return cast('ListJobCheckpointsAnswer', self._transport.call('GET', f"/v1/jobs/{quote(id)}/checkpoints"))
 
+    def delete_checkpoint(self, id: str, step: int) -> Job:
+        """DELETE /v1/jobs/{id}/checkpoints/{step}: Remove a checkpoint."""
+        return cast('Job', self._transport.call('DELETE', f"/v1/jobs/{quote(id)}/checkpoints/{quote(step)}",
+                again=False))
+
+    def verify_checkpoint(self, id: str, step: int) -> Job:
+        """POST /v1/jobs/{id}/checkpoints/{step}/verify: Read a checkpoint as a whole and check it."""
+        return cast('Job', self._transport.call('POST', f"/v1/jobs/{quote(id)}/checkpoints/{quote(step)}/verify",
+                again=False))
+
+    def export_checkpoint(self, id: str, step: int, *, body: Optional[ExportCheckpointBody] = None) -> Job:
+        """POST /v1/jobs/{id}/checkpoints/{step}/export: Write a checkpoint's weights as Hugging Face safetensors into
+        the job's folder."""
+        return cast('Job', self._transport.call('POST', f"/v1/jobs/{quote(id)}/checkpoints/{quote(step)}/export",
+                body=body, again=False))
+
+    def sample_checkpoint(self, id: str, step: int, *, body: Optional[SampleCheckpointBody] = None) -> Job:
+        """POST /v1/jobs/{id}/checkpoints/{step}/sample: Write text with a checkpoint of the built-in engine."""
+        return cast('Job', self._transport.call('POST', f"/v1/jobs/{quote(id)}/checkpoints/{quote(step)}/sample",
+                body=body, again=False))
+
     def explain_job(self, id: str) -> Explain:
         """GET /v1/jobs/{id}/explain: Why a job waits, was moved or failed, and what would change that."""
         return cast('Explain', self._transport.call('GET', f"/v1/jobs/{quote(id)}/explain"))
@@ -403,6 +424,26 @@ class AsyncRoutes:
     async def list_job_checkpoints(self, id: str) -> ListJobCheckpointsAnswer:
         """GET /v1/jobs/{id}/checkpoints: Checkpoints a job has written, newest last."""
         return cast('ListJobCheckpointsAnswer', await self._call('GET', f"/v1/jobs/{quote(id)}/checkpoints"))
+
+    async def delete_checkpoint(self, id: str, step: int) -> Job:
+        """DELETE /v1/jobs/{id}/checkpoints/{step}: Remove a checkpoint."""
+        return cast('Job', await self._call('DELETE', f"/v1/jobs/{quote(id)}/checkpoints/{quote(step)}", again=False))
+
+    async def verify_checkpoint(self, id: str, step: int) -> Job:
+        """POST /v1/jobs/{id}/checkpoints/{step}/verify: Read a checkpoint as a whole and check it."""
+        return cast('Job', await self._call('POST', f"/v1/jobs/{quote(id)}/checkpoints/{quote(step)}/verify",
+                again=False))
+
+    async def export_checkpoint(self, id: str, step: int, *, body: Optional[ExportCheckpointBody] = None) -> Job:
+        """POST /v1/jobs/{id}/checkpoints/{step}/export: Write a checkpoint's weights as Hugging Face safetensors into
+        the job's folder."""
+        return cast('Job', await self._call('POST', f"/v1/jobs/{quote(id)}/checkpoints/{quote(step)}/export",
+                body=body, again=False))
+
+    async def sample_checkpoint(self, id: str, step: int, *, body: Optional[SampleCheckpointBody] = None) -> Job:
+        """POST /v1/jobs/{id}/checkpoints/{step}/sample: Write text with a checkpoint of the built-in engine."""
+        return cast('Job', await self._call('POST', f"/v1/jobs/{quote(id)}/checkpoints/{quote(step)}/sample",
+                body=body, again=False))
 
     async def explain_job(self, id: str) -> Explain:
         """GET /v1/jobs/{id}/explain: Why a job waits, was moved or failed, and what would change that."""

@@ -81,6 +81,7 @@ class SpecTrainModel2(TypedDict, total=False):
 SpecTrainInit = TypedDict('SpecTrainInit', {
     'seed': 'Union[int, str]',
     'from': 'str',
+    'resume': 'Union[bool, str]',
 }, total=False)
 
 

@@ -392,9 +392,22 @@ class Checkpoint(TypedDict, total=False):
     bytes: int
     stored_bytes: int
     seconds: float
+    codec: str
+    layout: CheckpointLayout
+    state: Literal['complete', 'incomplete', 'removed', 'failed', 'unknown']
+    disk_bytes: int
+    files: int
+    archived: bool
     rank: int
     at: str
     generation: int
+
+
+class CheckpointLayout(TypedDict, total=False):
+    tp: int
+    pp: int
+    cp: int
+    dp: int
 
 
 class Quarantined(TypedDict, total=False):
@@ -686,6 +699,17 @@ class ReadJobSeriesAnswerAttemptsItem(TypedDict, total=False):
 class ListJobCheckpointsAnswer(TypedDict, total=False):
     checkpoints: List[Checkpoint]
     next_cursor: Union[str, None]
+
+
+class ExportCheckpointBody(TypedDict, total=False):
+    dtype: Literal['f32', 'bf16', 'f16']
+
+
+class SampleCheckpointBody(TypedDict, total=False):
+    prompt: str
+    tokens: int
+    temperature: float
+    seed: int
 
 
 class OpenSessionBody(TypedDict, total=False):

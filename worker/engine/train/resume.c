@@ -412,14 +412,31 @@ static int resume(const struct rank *rank, struct shard *shard, struct handover 
     return r;
 }
 
-static int load_from(struct shard *shard, const char *path, struct merr *err)
+static int tell_begun(const struct rank *rank, uint64_t step, const char *path, struct merr *err)
 {
-    struct state_view v = shard_view(shard, false);
+    log_info("going on from step %llu of %s", (unsigned long long)step, path);
+    return report_event_take(rank->report,
+                             json_pack("{s:s, s:I, s:s, s:s, s:s}", "type", "resumed", "step", (json_int_t)step, "path",
+                                       path, "tier", "disk", "source", "init"),
+                             err);
+}
+
+/* Of a checkpoint with init.resume all of its state, else the weights. */
+static int load_from(const struct rank *rank, struct shard *shard, struct merr *err)
+{
+    const char *path = rank->spec->train.init.from;
+    bool whole = rank->spec->train.init.resume;
+    struct state_view v = shard_view(shard, whole);
     struct mck *c = NULL;
     int r;
 
     TRY(state_open(path, &c, err));
     r = state_load(&v, c, err);
+    if (r == 0 && whole) {
+        shard->step = mck_step(c);
+        shard->tokens = (uint64_t)json_integer_value(json_object_get(mck_kv(c), "tokens"));
+        r = rank->mesh->rank == 0 ? tell_begun(rank, shard->step, path, err) : 0;
+    }
     mck_free(c);
     return r == 0 ? 0 : merr_prefix(err, r, "init.from '%s'", path);
 }
@@ -463,7 +480,7 @@ int resume_state(const struct rank *rank, struct shard *shard, struct handover *
         return resumed;
     if (!resumed) {
         handover_clear(handover);
-        TRY(from ? load_from(shard, from, err) : fill(rank, shard, err));
+        TRY(from ? load_from(rank, shard, err) : fill(rank, shard, err));
     }
     return shard_weights_changed(shard, err);
 }

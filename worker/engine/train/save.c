@@ -200,9 +200,11 @@ static int tell(struct save *save, const struct mck_done *d, struct merr *err)
                  (double)d->stall_us * 1e-3, (double)d->expect_us * 1e-3);
     else
         log_warn("checkpoint of step %llu failed: %s", (unsigned long long)d->step, d->err.text);
-    e = json_pack("{s:s, s:I, s:s, s:I, s:I, s:f}", "type", "checkpoint", "step", (json_int_t)d->step, "path", d->path,
-                  "bytes", (json_int_t)d->bytes, "stored_bytes", (json_int_t)d->stored_bytes, "seconds",
-                  (double)d->write_us * 1e-6);
+    e = json_pack("{s:s, s:I, s:s, s:I, s:I, s:f, s:s, s:{s:i, s:i, s:i, s:i}}", "type", "checkpoint", "step",
+                  (json_int_t)d->step, "path", d->path, "bytes", (json_int_t)d->bytes, "stored_bytes",
+                  (json_int_t)d->stored_bytes, "seconds", (double)d->write_us * 1e-6, "codec",
+                  save->rank->spec->compress.checkpoint, "layout", "tp", save->rank->mesh->tp, "pp",
+                  save->rank->mesh->pp, "cp", save->rank->mesh->cp, "dp", save->rank->mesh->dp);
     if (e && d->code != 0)
         (void)json_object_set_new(e, "error", json_string(d->err.text));
     return report_event_take(save->rank->report, e, err);

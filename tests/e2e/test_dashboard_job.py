@@ -1,0 +1,122 @@
+"""What is done with a job in a real browser: its checkpoints, its devices and priority."""
+import json
+import os
+
+import pytest
+
+from tests import specs
+from tests.cluster import Cluster, wait_for
+from tests.e2e.browser import Page
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with Cluster(str(tmp_path_factory.mktemp("job")), slots=2) as c:
+        yield c
+    assert not c.leftovers()
+
+
+@pytest.fixture(scope="module")
+def trained(cluster):
+    """A job of six steps with a checkpoint each three."""
+    corpus = specs.write_corpus(f"{cluster.folder}/corpus.txt", documents=40)
+    job = cluster.submit(specs.train(corpus, steps=6, every_steps=3, name="trained"))["id"]
+    cluster.wait(job, "succeeded")
+    return job
+
+
+@pytest.fixture(scope="module")
+def browser(cluster):
+    p = Page(cluster.url)
+    p.sign_in(cluster)
+    yield p
+    faults = p.faults()
+    p.close()
+    assert not faults, faults
+
+
+def rows(page):
+    return [[td.text for td in tr.find_elements("css selector", "th, td")]
+            for tr in page.find('[aria-label="Checkpoints"] tbody tr')]
+
+
+def open_step(page, job, step):
+    if page.run("return location.hash") != f"#/jobs/{job}":
+        page.open(f"/#/jobs/{job}")
+    page.wait("its checkpoints", lambda: page.find(f'[aria-label="Checkpoint of step {step}"]'))
+    page.wait("the checkpoint", lambda: (page.find(f'[aria-label="Checkpoint of step {step}"]')[0].click(),
+                                         page.find("dialog[open] h2"))[1])
+
+
+def page_is_free(page):
+    page.run("document.querySelectorAll('dialog[open]').forEach((d) => d.close())")
+
+
+def press(page, verb):
+    page.find(f'dialog [data-verb="{verb}"]')[0].click()
+
+
+def done(page, words):
+    """The row that says so."""
+    return page.wait(words, lambda: words in " | ".join(" ".join(li.text.split()) for li in page.find(".doings li")))
+
+
+def test_a_jobs_checkpoints_are_those_on_the_disk(browser, trained):
+    open_step(browser, trained, 3)
+    assert [(r[0], r[2], r[3], r[5]) for r in rows(browser)] == [(step, "one rank", "none", "complete")
+                                                                 for step in ("6", "3")]
+    assert "step-00000003" in browser.find("dialog code")[0].text
+    assert browser.run("return document.activeElement.textContent") == "Back", "the focus is on the way back"
+    page_is_free(browser)
+
+
+def test_a_checkpoint_is_verified_exported_and_sampled(browser, cluster, trained):
+    for verb in ("verify", "export", "sample"):
+        page_is_free(browser)
+        open_step(browser, trained, 6)
+        press(browser, verb)
+    for verb in ("Verify", "Export", "Sample"):
+        done(browser, f"{verb} step 6 succeeded")
+    assert os.path.exists(f"{cluster.job(trained)['dir']}/exports/step-00000006-f32/model.safetensors")
+    browser.wait("the text", lambda: browser.find(".sample")[0].text.strip())
+
+
+def test_a_new_job_goes_on_from_a_checkpoint_with_the_same_bits(browser, cluster, trained):
+    open_step(browser, trained, 3)
+    press(browser, "resume")
+    browser.wait("its page", lambda: browser.find("h1")[0].text == "trained-from-3")
+    made = cluster.wait(browser.run("return location.hash").split("/")[-1], "succeeded")
+    init = made["spec"]["train"]["init"]
+    assert init["from"].endswith(f"/{trained}/checkpoints:3") and init["resume"]
+
+    def losses(job):
+        with open(f"{cluster.job(job)['dir']}/metrics.jsonl", encoding="ascii") as f:
+            return {m["step"]: m["loss"] for m in map(json.loads, f)}
+    whole, rest = losses(trained), losses(made["id"])
+    assert sorted(rest) == [3, 4, 5] and rest == {step: whole[step] for step in rest}
+
+
+def test_a_checkpoint_is_deleted_after_a_question(browser, cluster, trained):
+    open_step(browser, trained, 3)
+    press(browser, "delete")
+    browser.wait("the question", lambda: browser.find('dialog button[value="yes"]'))[0].click()
+    done(browser, "Delete step 3 succeeded")
+    browser.wait("it is gone", lambda: [r[5] for r in rows(browser)] == ["complete", "removed"])
+    assert not os.path.exists(f"{cluster.job(trained)['dir']}/checkpoints/step-00000003")
+
+
+def test_devices_and_priority_of_a_job_are_changed(browser, cluster):
+    job = cluster.submit(specs.command("exec sleep 100000", name="changed", priority=50))["id"]
+    browser.open(f"/#/jobs/{job}")
+    browser.wait("the button", lambda: browser.find('[data-action="change"]')[0].is_displayed())
+    browser.find('[data-action="change"]')[0].click()
+    for name, value in (("priority", 70), ("min", 3), ("max", 2)):
+        browser.run("document.querySelector(`dialog [name=${arguments[0]}]`).value = arguments[1]", name, value)
+    browser.find("dialog .primary")[0].click()
+    browser.wait("the fault", lambda: "devices.max" in browser.find("dialog .warn")[0].text)
+    browser.run("document.querySelector('dialog [name=min]').value = 1")
+    browser.find("dialog .primary")[0].click()
+    wait_for("the change", lambda: cluster.job(job)["priority"] == 70 and cluster.job(job)["devices"]["max"] == 2)
+    browser.wait("it is shown", lambda: "priority 70" in browser.find(".id")[0].text)
+    cluster.action(job, "cancel")
+    cluster.wait(job, "cancelled")
