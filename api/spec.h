@@ -244,6 +244,7 @@ struct job_spec {
 };
 
 #define SPEC_SECRET_MAX 63 /* bytes of the name of a secret */
+#define SPEC_MASK "***"    /* what a variable's value is for all but the job's owner */
 
 /* Whether a secret can have this name. */
 bool spec_secret_name_ok(const char *name);

@@ -380,7 +380,7 @@ int cli_spec_again(const struct cli *c, json_t *doc, json_t **ret_doc)
     TRY(finish(c, doc, ret_doc));
     env = json_object_get(json_object_get(*ret_doc, "command"), "env");
     json_object_foreach ((json_t *)env, variable, value) {
-        if (json_is_string(value) && strcmp(json_string_value(value), "***") == 0)
+        if (json_is_string(value) && strcmp(json_string_value(value), SPEC_MASK) == 0)
             return cli_fail(CLI_REFUSED,
                             "the value of '%.60s' is for the job's owner alone: give yours with --set "
                             "command.env.%.60s=VALUE",

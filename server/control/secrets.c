@@ -11,7 +11,6 @@
 #include "server/control/state.h"
 #include "server/http/call.h"
 
-#define MASK "***"
 #define NAME_MAX_BYTES (2 * SPEC_NAME_MAX)
 
 struct secret {
@@ -339,6 +338,6 @@ void secrets_mask(json_t *spec)
 
     json_object_foreach (env, variable, value) {
         if (json_is_string(value))
-            (void)json_object_set_new(env, variable, json_string(MASK));
+            (void)json_object_set_new(env, variable, json_string(SPEC_MASK));
     }
 }

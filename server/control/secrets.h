@@ -36,7 +36,7 @@ bool secrets_are_there(const struct core *c, const char *user, const struct job_
 /* What a spec (as JSON) names of its user's: {"hf": "value"}, new. NULL: it names none. */
 json_t *secrets_of(const struct core *c, const char *user, const json_t *spec);
 
-/* Values of a spec's variables are not for all who may see the job: they become "***". */
+/* Values of a spec's variables are not for all who may see the job: they become SPEC_MASK. */
 void secrets_mask(json_t *spec);
 
 #endif
