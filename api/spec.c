@@ -1,5 +1,5 @@
 /* Reading a spec: each field by its row of the table, then the defaults that depend on others, then what must fit
- * together. Every fault is kept, so that the owner of a spec mends it once. */
+ * together. Every fault is kept, so that the owner of a spec corrects it once. */
 #include "api/spec.h"
 
 #include <assert.h>

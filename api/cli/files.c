@@ -245,7 +245,7 @@ static int export_to(struct cli *c, struct mck *k)
     return CLI_DONE;
 }
 
-/* Mend what is damaged from others, or without any see whether something is. */
+/* Repair what is damaged from others, or without any see whether something is. */
 static int heal(struct cli *c, json_t **ret_report, struct merr *err)
 {
     struct mck *k = NULL;

@@ -142,8 +142,8 @@ static const struct wire_field fields[] = {
     {.name = "givers",
      .kind = WIRE_LIST,
      .flags = WIRE_OMIT,
-     WIRE_AT(assignment, givers),
-     WIRE_COUNT(assignment, n_givers),
+     WIRE_AT(assignment, source_nodes),
+     WIRE_COUNT(assignment, n_source_nodes),
      .most = PLAN_RANKS_MAX,
      .of = &assignment_rank_message,
      .what = "nodes that the job has left and whose memory has its state"},
@@ -344,12 +344,12 @@ static int check_ranks(const struct assignment *a, struct merr *err)
             return merr_set(err, -EINVAL, "entry %zu of 'ranks': rank %d is listed twice", i, rank);
         seen[rank] = true;
     }
-    for (size_t i = 0; i < a->n_givers; i++) {
+    for (size_t i = 0; i < a->n_source_nodes; i++) {
         bool trains = false;
 
         for (size_t k = 0; k < a->n_ranks && !trains; k++)
-            trains = strcmp(a->ranks[k].node, a->givers[i].node) == 0;
-        if (trains || a->givers[i].rank != a->world + (int)i)
+            trains = strcmp(a->ranks[k].node, a->source_nodes[i].node) == 0;
+        if (trains || a->source_nodes[i].rank != a->world + (int)i)
             return merr_set(err, -EINVAL, "entry %zu of 'givers' has no node of its own or is not rank %d", i,
                             a->world + (int)i);
     }

@@ -54,8 +54,8 @@ struct assignment {
     json_t *spec;
     int *leaves; /* virtual workers of each replica; none: they are shared out evenly */
     size_t n_leaves;
-    struct assignment_rank *givers; /* source nodes: the job has left them, and their memory has its state */
-    size_t n_givers;
+    struct assignment_rank *source_nodes; /* source nodes: the job has left them, and their memory has its state */
+    size_t n_source_nodes;
     bool measure_links;
     int trial;                  /* the newest test of devices, from 1; 0: none */
     int trial_rank, trial_peer; /* whose: of one that seems slow, and of another to compare it with */

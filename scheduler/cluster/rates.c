@@ -80,7 +80,7 @@ static int64_t least_of(const struct rates_est *parts, size_t n, size_t part, in
     return parts[part].worker_ns * lo;
 }
 
-static void lay(struct rates_est *parts, size_t n, int64_t step_ns, int32_t workers)
+static void divide(struct rates_est *parts, size_t n, int64_t step_ns, int32_t workers)
 {
     int64_t surplus = -(int64_t)workers;
     bool done[RATES_TYPES_MAX] = {false};
@@ -130,7 +130,7 @@ int64_t rates_map_workers(struct rates_est *parts, size_t n, int32_t workers)
     }
     if (best == INT64_MAX)
         return 0;
-    lay(parts, n, best, workers);
+    divide(parts, n, best, workers);
     return best;
 }
 

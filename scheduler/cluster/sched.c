@@ -220,7 +220,7 @@ static enum sched_reason reason_of(const struct round *r, const struct rjob *j)
     return job->min > tenants_room(r, job) ? SCHED_LIMIT : SCHED_BUSY;
 }
 
-static void lay_workers(const struct sched_job *job, struct sched_verdict *v)
+static void divide_workers(const struct sched_job *job, struct sched_verdict *v)
 {
     size_t n = v->shape.type[1] >= 0 ? 2 : 1;
 
@@ -249,7 +249,7 @@ static struct sched_verdict verdict_of(struct round *r, const struct rjob *j)
         v.first = j->place_first;
         v.n = j->place_n;
         if (j->job->workers > 0 && j->job->replica <= 1)
-            lay_workers(j->job, &v);
+            divide_workers(j->job, &v);
     }
     if (v.action == SCHED_STOP || v.action == SCHED_SHRINK || v.action == SCHED_MOVE)
         v.deadline_us = r->in->config.now_us + r->in->config.grace_us;

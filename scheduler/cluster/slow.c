@@ -114,7 +114,7 @@ enum slow_news slow_take(struct slow_device *d, const struct slow_rules *rules, 
         return SLOW_NO_NEWS;
     d->in_row = 0;
     if (d->slow) {
-        (void)slow_pardon(d);
+        (void)slow_forgive(d);
         return SLOW_WELL;
     }
     find(d, rules, now_us);
@@ -147,7 +147,7 @@ bool slow_expire(struct slow_device *d, int64_t now_us)
     return true;
 }
 
-bool slow_pardon(struct slow_device *d)
+bool slow_forgive(struct slow_device *d)
 {
     bool was = d->slow;
 

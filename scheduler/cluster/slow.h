@@ -83,6 +83,6 @@ void slow_begin(struct slow_device *d);
 bool slow_expire(struct slow_device *d, int64_t now_us);
 
 /* Somebody says that it is well: nothing is known of it. True: it was slow. */
-bool slow_pardon(struct slow_device *d);
+bool slow_forgive(struct slow_device *d);
 
 #endif

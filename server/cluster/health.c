@@ -175,7 +175,7 @@ void health_convict(struct health *h, const char *reason, int64_t now_us)
     h->passed = 0;
 }
 
-void health_pardon(struct health *h, int64_t now_us)
+void health_forgive(struct health *h, int64_t now_us)
 {
     h->n_incidents = h->n_terms = 0;
     health_set(h, HEALTH_WELL, "", now_us);

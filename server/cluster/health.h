@@ -85,7 +85,7 @@ void health_convict(struct health *h, const char *reason, int64_t now_us);
 void health_set(struct health *h, enum health_state state, const char *reason, int64_t now_us);
 
 /* Somebody has looked: it is well, and what it was charged with is forgotten. */
-void health_pardon(struct health *h, int64_t now_us);
+void health_forgive(struct health *h, int64_t now_us);
 
 /* What time does; empty: no job is on the node. Returns whether the state has changed. */
 bool health_tick(struct health *h, bool empty, int64_t now_us);

@@ -59,9 +59,9 @@ struct job_place { /* where a rank runs; its index is the rank */
 struct job_holder { /* a node that the job has left and whose memory may have its state */
     char node[JOB_NODE_MAX];
     char address[JOB_NODE_MAX];
-    bool done;    /* its giver for the run that is live has ended, or need not come */
+    bool done;    /* as a source node of the run that is live it has ended, or need not come */
     bool taken;   /* that run has its state: no later one wants it from here */
-    bool started; /* its giver was heard of; not kept in the store */
+    bool started; /* it was heard of as a source node; not kept in the store */
 };
 
 enum job_when { JOB_AFTER_OK, JOB_AFTER_ENDED, JOB_AFTER_FAILED, JOB_AFTER_STARTED, JOB_WHENS };

@@ -358,7 +358,7 @@ struct plan_net *links_of_class(const struct cluster *cl, int class_, int device
     return net_of(&a, site);
 }
 
-bool links_lay(const struct plan_result *plan, struct job_place *p, size_t n)
+bool links_put_in_order(const struct plan_result *plan, struct job_place *p, size_t n)
 {
     struct job_place *was = plan->parts > 0 ? malloc(n * sizeof(*was)) : NULL;
     size_t first[PLAN_PARTS_MAX], parts = 0, to = 0;

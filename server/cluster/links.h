@@ -73,6 +73,6 @@ struct plan_net *links_of_places(const struct cluster *cl, const struct job_plac
 struct plan_net *links_of_class(const struct cluster *cl, int class_, int devices, const struct plan_site *site);
 
 /* Put the places, those of links_of_places(), into the order of the plan. False: no memory, and they are as before. */
-bool links_lay(const struct plan_result *plan, struct job_place *p, size_t n);
+bool links_put_in_order(const struct plan_result *plan, struct job_place *p, size_t n);
 
 #endif

@@ -45,7 +45,7 @@ static void give_each_one(const double *ms, size_t n, int *ret)
     }
 }
 
-bool shares_lay(const double *ms, size_t n, int workers, int *ret)
+bool shares_divide(const double *ms, size_t n, int workers, int *ret)
 {
     struct rates_est parts[RATES_TYPES_MAX];
     size_t n_parts = 0;
@@ -180,7 +180,7 @@ void shares_set(const struct cluster *cl, const struct pace *pace, const struct 
 {
     double *ms = times_of(cl, pace, l, p, n);
     int *leaves = calloc((size_t)l->dp, sizeof(*leaves));
-    bool laid = ms && leaves && shares_lay(ms, (size_t)l->dp, pace->workers, leaves);
+    bool laid = ms && leaves && shares_divide(ms, (size_t)l->dp, pace->workers, leaves);
 
     for (size_t i = 0; i < n; i++)
         p[i].leaves = laid ? leaves[shares_replica(l, i)] : 0;
@@ -199,7 +199,7 @@ static double slowest(const double *ms, size_t n, const int *leaves)
 }
 
 /* As even as can be. */
-static void lay_evenly(int workers, size_t n, int *ret)
+static void divide_evenly(int workers, size_t n, int *ret)
 {
     for (size_t i = 0; i < n; i++) {
         int begin, end;
@@ -219,8 +219,8 @@ double shares_off_by(const struct cluster *cl, const struct job *j, const struct
     for (size_t i = 0; known && i < dp; i++)
         known = ms[i] > 0;
     if (known) {
-        if (!shares_lay(ms, dp, pace->workers, best))
-            lay_evenly(pace->workers, dp, best);
+        if (!shares_divide(ms, dp, pace->workers, best))
+            divide_evenly(pace->workers, dp, best);
         for (size_t i = 0; i < j->n_places; i++)
             now[shares_replica(&j->layout, i)] = shares_workers(j, pace, i);
         off = slowest(ms, dp, now) / slowest(ms, dp, best);

@@ -17,7 +17,7 @@
 
 /* Workers of each of n replicas that take ms[i] for one, into ret[n]. False, and ret is unchanged: all are equally
  * fast, or the times are not known; then they are shared out evenly. Each replica has one at least. */
-bool shares_lay(const double *ms, size_t n, int workers, int *ret);
+bool shares_divide(const double *ms, size_t n, int workers, int *ret);
 
 /* Take in "leaf_ms" of a line of metrics. What devices took that are known to be slow says nothing of their class. */
 void shares_learn(const struct cluster *cl, const struct job *j, struct pace *pace, uint32_t generation,

@@ -147,7 +147,7 @@ static bool misjudged(const struct watch *w)
             if (!s->slow.slow || s->slow_alone != w->job->id || s->job == w->job->id)
                 continue;
             found = true;
-            (void)slow_pardon(&s->slow);
+            (void)slow_forgive(&s->slow);
             tell_retry(w->cluster->nodes[i], s, w->notes);
         }
     return found;
@@ -180,7 +180,7 @@ static void take(struct watch *w, size_t place)
     if (w->news[at].wrong) {
         struct leaf_time *t = pace_leaf_time(w->pace, p->class_);
 
-        (void)slow_pardon(&s->slow);
+        (void)slow_forgive(&s->slow);
         if (t)
             t->usual = (struct slow_usual){.n = 0};
         return;
@@ -278,10 +278,10 @@ void stragglers_shift(struct node *n, int64_t by_us)
     }
 }
 
-void stragglers_pardon(struct node *n, struct notes *notes)
+void stragglers_forgive(struct node *n, struct notes *notes)
 {
     for (size_t k = 0; k < n->n_slots; k++)
-        if (slow_pardon(&n->slots[k].slow))
+        if (slow_forgive(&n->slots[k].slow))
             tell_retry(n, &n->slots[k], notes);
 }
 

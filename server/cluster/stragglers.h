@@ -38,7 +38,7 @@ bool stragglers_confirm(struct cluster *cl, const struct slow_rules *rules, cons
 void stragglers_expire(struct cluster *cl, int64_t wall_us, struct notes *notes);
 
 /* The node's devices are taken to be well. */
-void stragglers_pardon(struct node *n, struct notes *notes);
+void stragglers_forgive(struct node *n, struct notes *notes);
 
 /* The wall clock was set by so much: what is measured with it goes along. */
 void stragglers_shift(struct node *n, int64_t by_us);

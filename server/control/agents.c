@@ -193,7 +193,7 @@ static void take_registration(struct core *c, struct call *call, const struct re
     n->seq = r->seq;
     n->registered = true;
     if (rebooted)
-        learn_pardon(c, n, "scheduler");
+        learn_forgive(c, n, "scheduler");
     contact_see(c, n);
     n->health.known_us = n->health.known_us > 0 ? n->health.known_us : c->now.wall_us;
     reports_take_node(c, n, call->body);

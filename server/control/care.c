@@ -142,11 +142,11 @@ void care_hold(struct core *c, struct node *n, const char *actor, const char *re
     set(c, n, HEALTH_HELD, text, actor);
 }
 
-void care_pardon(struct core *c, struct node *n, const char *actor)
+void care_forgive(struct core *c, struct node *n, const char *actor)
 {
     bool out = n->drain || health_is_shy(&n->health);
 
-    health_pardon(&n->health, c->now.wall_us);
+    health_forgive(&n->health, c->now.wall_us);
     n->drain_by_us = 0;
     change_node(c, n);
     if (!out)

@@ -28,7 +28,7 @@ void care_back(struct core *c, struct node *n);
 
 /* Somebody takes it out, for a reason (may be ""), or has looked and lets it back. */
 void care_hold(struct core *c, struct node *n, const char *actor, const char *reason);
-void care_pardon(struct core *c, struct node *n, const char *actor);
+void care_forgive(struct core *c, struct node *n, const char *actor);
 
 /* "health" and "test" of a registration or a report. */
 void care_report(struct core *c, struct node *n, const json_t *body);

@@ -15,7 +15,7 @@
 #include "server/control/change.h"
 #include "server/control/estimates.h"
 #include "server/control/finishes.h"
-#include "server/control/givers.h"
+#include "server/control/source_nodes.h"
 #include "server/control/learn.h"
 #include "server/control/plans.h"
 #include "server/control/ports.h"
@@ -80,7 +80,7 @@ static void assign(struct core *c, struct entry *e, struct job_place *p, size_t 
             e->run.folders = ENTRY_FOLDERS_WANTED;
             runs_adopt(c, e);
             estimates_started(c, e);
-            givers_start(c, e);
+            source_nodes_start(c, e);
             retire_generation(c, e);
             plans_adopt(e);
             e->run.measure_links = e->job.link_suspect || links_due(&c->cluster, &e->job, c->now.wall_us);

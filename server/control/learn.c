@@ -101,11 +101,11 @@ void learn_gpus(struct core *c, struct node *n, const json_t *body, struct gpus_
     notes_clear(&found);
 }
 
-void learn_pardon(struct core *c, struct node *n, const char *actor)
+void learn_forgive(struct core *c, struct node *n, const char *actor)
 {
     struct notes found = {.n = 0};
 
-    stragglers_pardon(n, &found);
+    stragglers_forgive(n, &found);
     take_notes(c, NULL, actor, &found);
 }
 

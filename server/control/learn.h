@@ -27,7 +27,7 @@ void learn_links(struct core *c, struct entry *e, const json_t *event);
 void learn_gpus(struct core *c, struct node *n, const json_t *body, struct gpus_errors *ret);
 
 /* The node's slow devices are taken to be well, by whose word. */
-void learn_pardon(struct core *c, struct node *n, const char *actor);
+void learn_forgive(struct core *c, struct node *n, const char *actor);
 
 /* Idle slow devices are tried again when their time has come. */
 void learn_tick(struct core *c);

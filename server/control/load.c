@@ -15,7 +15,7 @@
 #include "server/control/enroll.h"
 #include "server/control/estimates.h"
 #include "server/control/events.h"
-#include "server/control/givers.h"
+#include "server/control/source_nodes.h"
 #include "server/control/plans.h"
 #include "server/control/predictions.h"
 #include "server/control/quarantine.h"
@@ -93,7 +93,7 @@ static int load_entry(struct core *c, uint64_t id, const struct job_stored *stor
         entry_free(e);
         return merr_set(err, -ENOMEM, "out of memory");
     }
-    givers_load(c, e);
+    source_nodes_load(c, e);
     if (!job.live)
         return 0;
     if (job.state == JOB_STARTING) /* the last musterd may have ended before they were made */

@@ -13,7 +13,7 @@
 #include "server/control/contact.h"
 #include "server/control/deltas.h"
 #include "server/control/events.h"
-#include "server/control/givers.h"
+#include "server/control/source_nodes.h"
 #include "server/control/learn.h"
 #include "server/control/round.h"
 #include "server/control/state.h"
@@ -87,8 +87,8 @@ void nodes_undrain(struct core *c, struct call *call)
     if (!n)
         return;
     actor_of(call, actor, sizeof(actor));
-    learn_pardon(c, n, actor);
-    care_pardon(c, n, actor);
+    learn_forgive(c, n, actor);
+    care_forgive(c, n, actor);
     call_answer_new(call, 202, view_node(c, n));
 }
 
@@ -118,7 +118,7 @@ void nodes_test(struct core *c, struct call *call)
 /* Whether the node has to stay on the list, and why. */
 static bool is_needed(const struct core *c, const struct node *n, char *ret_why, size_t size)
 {
-    uint64_t held = n->contact == NODE_LOST ? 0 : givers_job_on(c, n);
+    uint64_t held = n->contact == NODE_LOST ? 0 : source_nodes_job_on(c, n);
     bool silent = n->contact == NODE_UNKNOWN || !n->registered;
 
     if (n->contact != NODE_LOST && !n->drain) {

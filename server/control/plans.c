@@ -268,7 +268,7 @@ int plans_choose(struct core *c, struct entry *e, struct job_place *p, size_t n,
     spec_free(spec);
     if (r != 0)
         return e->plan.open ? r : plain_layout(e, n, ret, err);
-    if (!links_lay(&plan, p, n))
+    if (!links_put_in_order(&plan, p, n))
         return merr_set(err, -ENOMEM, "no memory to lay %zu ranks on nodes", n);
     first = cluster_slot(&c->cluster, &p[0]);
     *ret = plan_shape_layout(&plan.best.shape);

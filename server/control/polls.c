@@ -12,7 +12,7 @@
 #include "server/cluster/slots.h"
 #include "server/control/agent_rights.h"
 #include "server/control/contact.h"
-#include "server/control/givers.h"
+#include "server/control/source_nodes.h"
 #include "server/control/rendezvous.h"
 #include "server/control/secrets.h"
 #include "server/control/sessions.h"
@@ -115,7 +115,7 @@ static json_t *make_assignment(const struct core *c, const struct entry *e)
     if (e->elastic) /* as its owner wants it now */
         (void)json_object_update_new(json_object_get(a.spec, "devices"),
                                      json_pack("{s:i, s:i}", "min", j->min, "max", j->max));
-    if (assign_ranks(j, &a) == 0 && givers_assign(j, &a) == 0)
+    if (assign_ranks(j, &a) == 0 && source_nodes_assign(j, &a) == 0)
         doc = assignment_write(&a);
     assignment_clear(&a);
     return doc;
@@ -204,7 +204,7 @@ static void answer_assignments(struct core *c, struct call *call, const struct n
         seen[n_seen++] = n->slots[k].job;
         add_assignment(&add, e, n->name);
     }
-    givers_each(c, n, add_assignment, &add);
+    source_nodes_each(c, n, add_assignment, &add);
     (void)buf_addstr(&set, "]");
     sessions = sessions_waiting(c, n);
     text = json_array_size(sessions) > 0 ? json_dumps(sessions, JSON_COMPACT) : NULL;

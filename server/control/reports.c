@@ -14,7 +14,7 @@
 #include "server/control/change.h"
 #include "server/control/contact.h"
 #include "server/control/events.h"
-#include "server/control/givers.h"
+#include "server/control/source_nodes.h"
 #include "server/control/hangs.h"
 #include "server/control/lags.h"
 #include "server/control/learn.h"
@@ -137,7 +137,7 @@ static void take_run(struct core *c, struct node *n, const struct report *r, con
         answer_over(n, run, all_shipped(r, run), ret);
         return;
     }
-    if (givers_take(c, e, n, run) && all_shipped(r, run)) {
+    if (source_nodes_take(c, e, n, run) && all_shipped(r, run)) {
         ret->forget[ret->n_forget++] = run_ref(run);
         return;
     }
@@ -394,7 +394,7 @@ static void take_line(struct core *c, struct entry *e, uint64_t job, uint32_t ge
         if (strcmp(type, "checkpoint") == 0 && e->job.kind == JOB_TRAIN)
             saves_done(c, e);
         if (strcmp(type, "resumed") == 0) {
-            givers_resumed(c, e);
+            source_nodes_resumed(c, e);
             go_back(e, json_integer_value(json_object_get(o, "step")));
         }
         if (strcmp(type, "fault") == 0 && message && !e->run.fault_message[0])

@@ -12,7 +12,7 @@
 #include "server/control/care.h"
 #include "server/control/change.h"
 #include "server/control/events.h"
-#include "server/control/givers.h"
+#include "server/control/source_nodes.h"
 #include "server/control/incidents.h"
 #include "server/control/ports.h"
 #include "server/control/state.h"
@@ -202,14 +202,14 @@ static void run_over(struct core *c, struct entry *e, bool all_done, bool draine
            : e->job.state == JOB_RECOVERING           ? "waits to start again"
                                                       : "saved and queued again";
     (void)snprintf(text, sizeof(text), "%s%s%s", failure ? failure : "", failure && *failure ? "; " : "", then);
-    holders = givers_of_run(&e->job, drained && !all_done, &n);
+    holders = source_nodes_of_run(&e->job, drained && !all_done, &n);
     if (change_job(c, e, &(struct job_cause){.kind = CAUSE_OVER, .actor = actor, .text = text, .all_done = all_done},
                    &err) < 0) {
         log_error("job j%llu: %s", (unsigned long long)e->job.id, err.text);
         free(holders);
         return;
     }
-    givers_hold(c, e, holders, n);
+    source_nodes_hold(c, e, holders, n);
 }
 
 void runs_follow(struct core *c, struct entry *e, const char *actor)

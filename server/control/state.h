@@ -39,7 +39,7 @@ struct estimates;
 struct predictions;
 struct events;
 struct files;
-struct givers;
+struct source_nodes;
 struct learned;
 struct looks;
 struct places;
@@ -137,7 +137,7 @@ struct core {
     struct array_set arrays;
     struct audit *audit; /* owned, as those below */
     struct events *events;
-    struct givers *givers;
+    struct source_nodes *source_nodes;
     struct dispatch dispatch;
     struct waiters *waiters; /* long-polls (polls.h) */
     struct quarantine *quarantine;

@@ -22,7 +22,7 @@
 #include "server/control/estimates.h"
 #include "server/control/events.h"
 #include "server/control/files.h"
-#include "server/control/givers.h"
+#include "server/control/source_nodes.h"
 #include "server/control/limits.h"
 #include "server/control/load.h"
 #include "server/control/log_quota.h"
@@ -388,7 +388,7 @@ void turn_free(struct core *c)
     queue_destroy(&c->turn.queue);
     audit_free(c->audit);
     events_free(c->events);
-    givers_free(c->givers);
+    source_nodes_free(c->source_nodes);
     waiters_free(c->waiters);
     quarantine_free(c->quarantine);
     storing_free(c->storing);
@@ -411,7 +411,7 @@ static int make_room(struct core *c)
     queue_init(&c->turn.queue, QUEUE_MAX);
     c->audit = audit_new();
     c->events = events_new();
-    c->givers = givers_new();
+    c->source_nodes = source_nodes_new();
     c->waiters = polls_new();
     c->quarantine = quarantine_new();
     c->storing = reports_storing_new();
@@ -424,7 +424,7 @@ static int make_room(struct core *c)
     c->looks = looks_new();
     c->learned = learned_new();
     c->scrapes = scrapes_new();
-    return cluster_init(&c->cluster) == 0 && table_init(&c->jobs) == 0 && c->audit && c->events && c->givers &&
+    return cluster_init(&c->cluster) == 0 && table_init(&c->jobs) == 0 && c->audit && c->events && c->source_nodes &&
                    c->waiters && c->quarantine && c->storing && c->deltas && c->enroll && c->estimates &&
                    c->predictions && c->secrets && c->usage && c->looks && c->scrapes && c->learned
                ? 0

@@ -10,7 +10,7 @@
 #include "server/cluster/stragglers.h"
 #include "server/control/estimates.h"
 #include "server/control/finishes.h"
-#include "server/control/givers.h"
+#include "server/control/source_nodes.h"
 #include "server/control/kinds.h"
 #include "server/control/plans.h"
 #include "server/control/round.h"
@@ -165,7 +165,7 @@ static const char *node_state(const struct core *c, const struct node *n)
     for (size_t i = 0; i < n->n_slots; i++)
         if (n->slots[i].job != 0)
             return "draining";
-    return givers_job_on(c, n) ? "draining" : "drained";
+    return source_nodes_job_on(c, n) ? "draining" : "drained";
 }
 
 static const char *slot_state(const struct node *n, const struct slot *s)

@@ -1,4 +1,4 @@
-/* MANIFEST and part indexes: what decodes can be encoded, and says the same again. The checksums are mended first,
+/* MANIFEST and part indexes: what decodes can be encoded, and says the same again. The checksums are made good first,
  * so that the bytes behind them are reached. */
 #include <assert.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void mend(uint8_t *p, size_t size)
+static void make_good(uint8_t *p, size_t size)
 {
     struct mck_head h;
     struct mck_end end;
@@ -75,13 +75,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     assert(copy);
     memcpy(copy, data, size);
-    for (int mended = 0; mended < 2; mended++) {
+    for (int made_good = 0; made_good < 2; made_good++) {
         for (int kind = MCK_INDEX_MANIFEST; kind <= MCK_INDEX_PART; kind++)
             if (index_decode(copy, size, (enum mck_index_kind)kind, &ix, NULL) == 0) {
                 use(&ix, (enum mck_index_kind)kind);
                 index_clear(&ix);
             }
-        mend(copy, size);
+        make_good(copy, size);
     }
     free(copy);
     return 0;

@@ -1,5 +1,5 @@
 /* What nodes say of their snapshots: any bytes are taken in or refused, and whatever was taken in can be planned from.
- * The checksums of parities are mended first, so that the bytes behind them are reached. */
+ * The checksums of parities are made good first, so that the bytes behind them are reached. */
 #include <assert.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void mend(uint8_t *p, size_t size)
+static void make_good(uint8_t *p, size_t size)
 {
     for (size_t at = 0; size - at >= ENTRY;) {
         uint64_t parity, sum;
@@ -64,7 +64,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     assert(copy);
     memcpy(copy, data, size);
-    for (int mended = 0; mended < 2; mended++) {
+    for (int made_good = 0; made_good < 2; made_good++) {
         struct survey *s = survey_new(2);
 
         assert(s);
@@ -72,7 +72,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         (void)survey_add(s, 1, copy, size / 2, NULL);
         plan(s);
         survey_free(s);
-        mend(copy, size);
+        make_good(copy, size);
     }
     free(copy);
     return 0;

@@ -68,7 +68,7 @@ LAYERS = {"worker/engine/comm": [
      "proofs", "quarantine", "records", "rendezvous", "retire", "rights", "scrapes", "secrets", "storing"],
     ["predictions", "usage"], ["round"],
     ["change", "estimates", "finishes", "swaps", "timeline"],
-    ["care", "enroll", "givers", "places", "wall"], ["link_care", "replay", "slow_care"], ["learn", "runs", "view"],
+    ["care", "enroll", "places", "source_nodes", "wall"], ["link_care", "replay", "slow_care"], ["learn", "runs", "view"],
     ["after", "arrays", "contact", "deltas", "dispatch", "hangs", "lags", "limits", "load", "log_quota", "looks",
      "saves"],
     ["bulk", "jobs", "listing", "nodes", "polls", "projects", "reports", "salvage", "sessions",
@@ -128,7 +128,7 @@ CHAIN = re.compile(r"if \((?:!(?:r|status|code)|(?:r|status|code) == 0)\b[^\n]*\
 # Nowhere three or more of them, one after the other.
 LONG_CHAIN = re.compile(r"(?:[ \t]+if \((?:!(?:r|rc|status|code)|(?:r|rc|status|code) == 0)(?: && [^\n]*)?\)\n"
                         r"\s+(?:r|rc|status|code) = [^;]*;\n){3,}")
-# Private words of the docs -> the field's; in code (`givers`, a field of the protocol) they may stand.
+# Private words -> the field's; `givers` is a field of the protocol, as which it may stand in quotes.
 PRIVATE_WORDS = {
     r"givers?": "source node", r"oust(?:s|ed|ing)?": "preempt", r"pardon(?:s|ed|ing)?": "say what is forgiven",
     r"doz(?:e|es|ed|ing)": "wait", r"mend(?:s|ed|ing)?": "repair", r"held-out loss": "evaluation loss",
@@ -301,6 +301,15 @@ def check_c(path, text, complain):
         complain(path, 1, "a header opens with '/* name - one sentence'")
 
 
+def check_code_words(path, text, complain):
+    """Names, comments and messages of the code have them, too; a name is parted at each _."""
+    for number, line in enumerate(re.sub(r"""\\?["']givers\\?["']""", "", text).split("\n"), 1):
+        for word, instead in PRIVATE_WORDS.items():
+            found = re.search(rf"(?<![a-z]){word}(?![a-z])", line, re.I)
+            if found:
+                complain(path, number, f"'{found.group()}' is a private word: {instead}")
+
+
 def check_words(path, text, complain):
     """A page of the docs has the words of the field."""
     blank = re.sub(r"^```.*?^```|`[^`]*`", lambda m: re.sub(r"[^\n]", " ", m.group()), text, flags=re.M | re.S)
@@ -337,6 +346,7 @@ def main():
                 complain(path, number, "unfinished: finish it or say so to the user")
         if path.endswith((".c", ".h", ".cu", ".cc")):
             check_c(path, text, complain)
+            check_code_words(path, text, complain)
     print("\n".join(faults[:200]))
     if faults:
         print(f"lint: {len(faults)} faults", file=sys.stderr)

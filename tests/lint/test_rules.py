@@ -200,3 +200,15 @@ def test_a_unit_test_stands_where_its_module_stands(tmp_path, bad, good, says):
 def test_a_page_of_the_docs_has_the_words_of_the_field(tmp_path, bad, good):
     assert "is a private word" in lint(tmp_path, "docs/x.md", bad + "\n")
     assert lint(tmp_path, "docs/x.md", good + "\n") == "\n"
+
+
+@pytest.mark.parametrize("bad, good", [
+    ("int a_giver_new(void);\n", 'say("the field \'givers\' of", "givers");\n'),
+    ("int health_pardon(void);\n", "int health_forgive(void);\n"),
+    ("/* It was ousted. */\n", "/* The job was preempted, joust or not. */\n"),
+    ('say("mends it");\n', 'say("recommend amends");\n'),
+    ("bool doze;\n", "bool dozens;\n"),
+])
+def test_code_has_the_words_of_the_field_in_names_comments_and_messages(tmp_path, bad, good):
+    assert "is a private word" in lint(tmp_path, "base/x.c", bad)
+    assert lint(tmp_path, "base/x.c", good) == "\n"

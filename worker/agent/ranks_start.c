@@ -51,9 +51,9 @@ static int take_ranks(const struct ranks *r, int slots, struct run *run, struct 
         run->n++;
     }
     /* This node as a source node, where the job has left it: a rank after all that train, without a slot. */
-    for (size_t i = 0; run->n == 0 && i < a->n_givers; i++)
-        if (strcmp(a->givers[i].node, r->node) == 0)
-            run->ranks[run->n++] = (struct rank){.rank = a->givers[i].rank, .slot = -1, .kill_us = INT64_MAX};
+    for (size_t i = 0; run->n == 0 && i < a->n_source_nodes; i++)
+        if (strcmp(a->source_nodes[i].node, r->node) == 0)
+            run->ranks[run->n++] = (struct rank){.rank = a->source_nodes[i].rank, .slot = -1, .kill_us = INT64_MAX};
     return run->n > 0 ? 0 : merr_set(err, -EINVAL, "run %s: no rank is for node '%s'", run->job, r->node);
 }
 
@@ -121,7 +121,7 @@ static int new_run(const struct ranks *r, struct assignment *a, int slots, struc
     run->ask_us = INT64_MAX;
     run->world = a->world;
     run->grace_s = a->grace_s;
-    run->nodes = nodes_before(a, NULL) + (int)a->n_givers;
+    run->nodes = nodes_before(a, NULL) + (int)a->n_source_nodes;
     run->assignment = *a;
     code = machine_run_folder(r->machine, run->job, run->generation, run->folder, err);
     if (code == 0)

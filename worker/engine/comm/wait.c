@@ -33,7 +33,7 @@ void wait_add(struct wait *w, const struct wait_source *ops, void *self)
     w->source[w->sources].ops = ops;
     w->source[w->sources].progress = ops->progress;
     w->source[w->sources++].self = self;
-    w->sleepers += ops->doze || ops->arm;
+    w->sleepers += ops->announce || ops->arm;
 }
 
 void wait_remove(struct wait *w, const void *self)
@@ -41,7 +41,7 @@ void wait_remove(struct wait *w, const void *self)
     for (int i = 0; i < w->sources; i++) {
         if (w->source[i].self != self)
             continue;
-        w->sleepers -= w->source[i].ops->doze || w->source[i].ops->arm;
+        w->sleepers -= w->source[i].ops->announce || w->source[i].ops->arm;
         w->sources--;
         memmove(&w->source[i], &w->source[i + 1], (size_t)(w->sources - i) * sizeof(w->source[0]));
         return;
@@ -95,8 +95,8 @@ static void sleep_on(struct wait *w, int64_t us)
 void wait_nap(struct wait *w, int64_t us)
 {
     for (int i = 0; i < w->sources; i++) {
-        if (w->source[i].ops->doze)
-            w->source[i].ops->doze(w->source[i].self, w->sleepers == 1);
+        if (w->source[i].ops->announce)
+            w->source[i].ops->announce(w->source[i].self, w->sleepers == 1);
     }
     if (!wait_progress(w) && !w->failure.code)
         sleep_on(w, us);

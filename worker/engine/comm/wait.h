@@ -24,8 +24,8 @@ struct wait_source {
     void (*look)(void *self);          /* for peers that are gone: see struct wait_peer */
     bool (*unheard)(const void *self); /* something is under way whose end wakes nobody: sleeps must be short */
 
-    /* A sleep: doze, then progress once more, then arm. alone: no other source dozes or is armed. */
-    void (*doze)(void *self, bool alone);  /* what happens from now on ends the sleep */
+    /* A sleep: announce it, then progress once more, then arm. alone: no other source announces sleeps or is armed. */
+    void (*announce)(void *self, bool alone); /* what happens from now on ends the sleep */
     int (*arm)(void *self);                /* a descriptor to poll, or -1: none; -EAGAIN: something may have happened */
     void (*sleep)(void *self, int64_t us); /* instead of polling, if it is alone */
     void (*awake)(void *self);             /* the sleep is over, or came to nothing */
@@ -45,7 +45,7 @@ struct wait {
     int64_t timeout_us;    /* of each wait */
     int rank, size;
     struct wait_peer *peer; /* by rank */
-    int sources, sleepers;  /* sleepers: sources that doze or are armed */
+    int sources, sleepers;  /* sleepers: sources that announce sleeps or are armed */
     struct {
         const struct wait_source *ops;
         bool (*progress)(void *self); /* of ops: asked for all the time */

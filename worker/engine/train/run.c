@@ -25,7 +25,7 @@ static int take_layout(const struct assignment *a, int rank, struct run *r, stru
     if (a->world != r->world)
         return merr_set(err, -EINVAL, "world is %d but tp %d x pp %d x cp %d x dp %d make %d", a->world, tp, pp, cp, dp,
                         r->world);
-    r->source_nodes = (int)a->n_givers;
+    r->source_nodes = (int)a->n_source_nodes;
     if (r->source_nodes > COMM_RANKS_MAX - r->world)
         return merr_set(err, -EINVAL, "%d ranks and %d source nodes are more than %d", r->world, r->source_nodes,
                         COMM_RANKS_MAX);

@@ -59,7 +59,7 @@ static size_t count(const json_t *report, const char *what)
     return json_array_size(json_object_get(report, what));
 }
 
-static void chunks_are_mended_whatever_codec_wrote_either(void **state)
+static void chunks_are_repaired_whatever_codec_wrote_either(void **state)
 {
     static const char *const codec[][2] = {
         {"none", "none"}, {"none", "plane"}, {"plane", "none"}, {"zstd", "lz4"}, {"lz4", "zstd"}};
@@ -88,7 +88,7 @@ static void chunks_are_mended_whatever_codec_wrote_either(void **state)
     }
 }
 
-static void a_snapshot_of_one_node_without_a_manifest_mends_that_nodes_files(void **state)
+static void a_snapshot_of_one_node_without_a_manifest_repairs_that_nodes_files(void **state)
 {
     struct merr err = {.text = ""};
     char path[320];
@@ -233,8 +233,8 @@ static void where_nothing_is_there_it_says_so(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(chunks_are_mended_whatever_codec_wrote_either),
-        T(a_snapshot_of_one_node_without_a_manifest_mends_that_nodes_files),
+        T(chunks_are_repaired_whatever_codec_wrote_either),
+        T(a_snapshot_of_one_node_without_a_manifest_repairs_that_nodes_files),
         T(bytes_of_another_state_are_not_written),
         T(a_file_hurt_outside_its_chunks_is_left_and_named),
         T(what_no_copy_has_whole_comes_from_several),

@@ -182,7 +182,7 @@ static void a_slow_device_is_tried_again_later_each_time(void **state)
         assert_false(slow_expire(&d, now));
     }
     assert_true(report(&d, 2, false, 100, 1, &now, &got) > 0 && got == SLOW_FOUND);
-    assert_true(slow_pardon(&d)); /* by a person: as if it had never been */
+    assert_true(slow_forgive(&d)); /* by a person: as if it had never been */
     assert_true(report(&d, 2, false, 100, 1, &now, &got) > 0 && got == SLOW_FOUND);
     assert_int_equal(d.retry_at_us, now + 3600 * S);
 }

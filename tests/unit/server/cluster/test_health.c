@@ -142,7 +142,7 @@ static void holds_double_and_the_third_in_30_days_or_a_failed_test_is_for_repair
             assert_int_equal(h.until_us - t, HEALTH_HOLD_US << term);
     }
     assert_false(health_tick(&h, true, t + 100 * DAY)); /* until somebody has looked */
-    health_pardon(&h, t);
+    health_forgive(&h, t);
     assert_int_equal(h.state, HEALTH_WELL);
     health_convict(&h, "again", t);
     assert_int_equal(h.until_us - t, HEALTH_HOLD_US);

@@ -23,7 +23,7 @@ static void workers_lie_by_speed(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT(table); i++) {
         int got[N] = {0};
-        bool laid = shares_lay(table[i].ms, N, table[i].workers, got);
+        bool laid = shares_divide(table[i].ms, N, table[i].workers, got);
 
         if (laid != (table[i].want[0] > 0) || memcmp(got, table[i].want, sizeof(got)) != 0)
             fail_msg("row %zu: %d, %d %d %d %d", i, laid, got[0], got[1], got[2], got[3]);
@@ -41,7 +41,7 @@ static void every_worker_has_a_place_whatever_the_times(void **state)
 
         for (int k = 0; k < N; k++)
             ms[k] = 1 + rand_r(&seed) % 5 * 3;
-        if (!shares_lay(ms, N, workers, got))
+        if (!shares_divide(ms, N, workers, got))
             continue;
         for (int k = 0; k < N; k++) {
             assert_true(got[k] >= 1);

@@ -256,7 +256,7 @@ static void what_is_known_goes_to_the_store_and_back(void **state)
 static void a_slow_device_is_tried_again_when_it_is_idle_and_its_time_has_come_or_somebody_says_so(void **state)
 {
     struct scene *s = scene_new(0, 1);
-    struct notes pardoned = {.n = 0};
+    struct notes forgiven = {.n = 0};
 
     (void)state;
     run(s, 20, 10, 10);
@@ -273,8 +273,8 @@ static void a_slow_device_is_tried_again_when_it_is_idle_and_its_time_has_come_o
     s->slots[1].job = JOB;
     run(s, 60, 10, 30);
     assert_true(s->slots[1].slow.slow);
-    stragglers_pardon(&s->node, &pardoned);
-    take_notes(s, &pardoned);
+    stragglers_forgive(&s->node, &forgiven);
+    take_notes(s, &forgiven);
     assert_false(s->slots[1].slow.slow);
     assert_string_equal(told, " device_retry device_slow device_retry");
     free(s);

@@ -16,8 +16,8 @@ struct fake { /* a source */
     bool *done;         /* and sets this with the last; NULL: nothing */
     bool late, unheard; /* late: something happens between falling asleep and sleeping */
     int lost, left;     /* of ranks, found at a look; -1: none */
-    int looks, dozes, arms, sleeps, awakes, abandons;
-    bool alone; /* as doze was told */
+    int looks, announced, arms, sleeps, awakes, abandons;
+    bool alone; /* as announce was told */
     int64_t slept_us;
 };
 
@@ -25,7 +25,7 @@ static bool fake_progress(void *self)
 {
     struct fake *f = self;
 
-    if (f->late && f->dozes == 1 && f->sleeps == 0) {
+    if (f->late && f->announced == 1 && f->sleeps == 0) {
         f->late = false;
         *f->done = true;
         return true;
@@ -53,11 +53,11 @@ static bool fake_unheard(const void *self)
     return ((const struct fake *)self)->unheard;
 }
 
-static void fake_doze(void *self, bool alone)
+static void fake_announce(void *self, bool alone)
 {
     struct fake *f = self;
 
-    f->dozes++;
+    f->announced++;
     f->alone = alone;
 }
 
@@ -90,7 +90,7 @@ static void fake_abandon(void *self)
 static const struct wait_source sleeper = {.progress = fake_progress,
                                            .look = fake_look,
                                            .unheard = fake_unheard,
-                                           .doze = fake_doze,
+                                           .announce = fake_announce,
                                            .arm = fake_arm,
                                            .sleep = fake_sleep,
                                            .awake = fake_awake,
@@ -136,7 +136,7 @@ static void a_wait_lets_all_sources_go_on_and_does_not_sleep_while_one_moves(voi
     s.b.done = &s.done;
     assert_int_equal(until(&s), 0);
     assert_int_equal(s.a.moves + s.b.moves, 0);
-    assert_int_equal(s.a.dozes + s.a.looks + s.a.abandons, 0);
+    assert_int_equal(s.a.announced + s.a.looks + s.a.abandons, 0);
     end(&s);
 }
 
@@ -150,7 +150,7 @@ static void a_wait_sleeps_with_its_only_sleeper_and_is_awake_after_each_time(voi
     s.a.done = &s.done; /* the third sleep is ended by what was waited for */
     assert_int_equal(until(&s), 0);
     assert_true(s.a.alone && s.a.sleeps == 3 && s.a.arms == 0);
-    assert_true(s.a.dozes == 3 && s.a.awakes == 3);
+    assert_true(s.a.announced == 3 && s.a.awakes == 3);
     assert_int_equal(s.a.slept_us, WAIT_SLICE_US);
     end(&s);
 }
@@ -164,7 +164,7 @@ static void what_happens_while_falling_asleep_is_not_slept_through(void **state)
     s.a.late = true;
     s.a.done = &s.done;
     assert_int_equal(until(&s), 0);
-    assert_true(s.a.dozes == 1 && s.a.sleeps == 0 && s.a.awakes == 1);
+    assert_true(s.a.announced == 1 && s.a.sleeps == 0 && s.a.awakes == 1);
     end(&s);
 }
 
@@ -177,7 +177,7 @@ static void two_sleepers_are_polled_together(void **state)
     wait_add(&s.wait, &sleeper, &s.b);
     assert_int_equal(until(&s), -ETIMEDOUT);
     assert_true(!s.a.alone && !s.b.alone && s.a.sleeps + s.b.sleeps == 0);
-    assert_true(s.a.arms > 0 && s.a.arms == s.b.arms && s.a.dozes == s.a.awakes && s.b.dozes == s.b.awakes);
+    assert_true(s.a.arms > 0 && s.a.arms == s.b.arms && s.a.announced == s.a.awakes && s.b.announced == s.b.awakes);
     end(&s);
 }
 
@@ -269,7 +269,7 @@ static void a_source_that_is_removed_is_not_asked_again(void **state)
     assert_int_equal(until(&s), 0);
     assert_true(s.a.moves == 5 && s.b.moves == 0);
     wait_nap(&s.wait, 1);
-    assert_true(s.b.alone && s.b.sleeps == 1 && s.a.dozes == 0);
+    assert_true(s.b.alone && s.b.sleeps == 1 && s.a.announced == 0);
     end(&s);
 }
 

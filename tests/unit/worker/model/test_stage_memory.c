@@ -141,7 +141,7 @@ static void a_budget_is_kept_and_used(void **state)
 }
 
 /* The rule for mistakes: blocks that do not fit after all are dropped on the spot, and the next plan asks for less. */
-static void a_plan_that_asks_for_too_much_is_mended(void **state)
+static void a_plan_that_asks_for_too_much_is_corrected(void **state)
 {
     struct tiny m;
     struct stage_cfg cfg;
@@ -218,7 +218,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_dropped_changes_no_bit),          cmocka_unit_test(a_budget_is_kept_and_used),
-        cmocka_unit_test(a_plan_that_asks_for_too_much_is_mended), cmocka_unit_test(evaluation_keeps_nothing),
+        cmocka_unit_test(a_plan_that_asks_for_too_much_is_corrected), cmocka_unit_test(evaluation_keeps_nothing),
         cmocka_unit_test(runs_lie_between_everything_and_nothing),
     };
 

@@ -524,7 +524,7 @@ static struct segment *my_segment(const struct shm *s)
     return s->mate[s->self].segment;
 }
 
-static void shm_doze(void *self, bool alone)
+static void shm_announce(void *self, bool alone)
 {
     struct shm *s = self;
 
@@ -560,7 +560,7 @@ static void shm_awake(void *self)
 static const struct wait_source source = {
     .progress = shm_progress,
     .look = shm_look,
-    .doze = shm_doze,
+    .announce = shm_announce,
     .arm = shm_arm,
     .sleep = shm_sleep,
     .awake = shm_awake,

@@ -1,4 +1,4 @@
-#include "server/control/givers.h"
+#include "server/control/source_nodes.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -11,17 +11,17 @@
 
 #define KEPT_US (INT64_C(300) * 1000000) /* agents keep what a job left in memory so long */
 
-struct givers {  /* numbers of the jobs */
-    uint64_t *v; /* owned */
+struct source_nodes { /* numbers of the jobs */
+    uint64_t *v;      /* owned */
     size_t n, cap;
 };
 
-struct givers *givers_new(void)
+struct source_nodes *source_nodes_new(void)
 {
-    return calloc(1, sizeof(struct givers));
+    return calloc(1, sizeof(struct source_nodes));
 }
 
-void givers_free(struct givers *all)
+void source_nodes_free(struct source_nodes *all)
 {
     if (all)
         free(all->v);
@@ -30,7 +30,7 @@ void givers_free(struct givers *all)
 
 /* --- which ------------------------------------------------------------------------------------------- */
 
-struct job_holder *givers_of_run(const struct job *j, bool drained, size_t *ret_n)
+struct job_holder *source_nodes_of_run(const struct job *j, bool drained, size_t *ret_n)
 {
     struct job_holder *h = drained && j->moves ? calloc(j->n_places, sizeof(*h)) : NULL;
     size_t n = 0;
@@ -53,26 +53,26 @@ struct job_holder *givers_of_run(const struct job *j, bool drained, size_t *ret_
 /* Forget jobs that hold nothing any more once the list is full. */
 static void list_held(struct core *c, uint64_t id)
 {
-    size_t n = 0, cap = c->givers->cap ? c->givers->cap * 2 : 64;
+    size_t n = 0, cap = c->source_nodes->cap ? c->source_nodes->cap * 2 : 64;
     uint64_t *grown;
 
-    for (size_t i = 0; i < c->givers->n; i++) {
-        const struct entry *e = table_find(&c->jobs, c->givers->v[i]);
+    for (size_t i = 0; i < c->source_nodes->n; i++) {
+        const struct entry *e = table_find(&c->jobs, c->source_nodes->v[i]);
 
-        if (c->givers->v[i] != id && e && e->job.n_holders > 0)
-            c->givers->v[n++] = c->givers->v[i];
+        if (c->source_nodes->v[i] != id && e && e->job.n_holders > 0)
+            c->source_nodes->v[n++] = c->source_nodes->v[i];
     }
-    c->givers->n = n;
-    if (n == c->givers->cap) {
-        grown = realloc(c->givers->v, cap * sizeof(*grown));
+    c->source_nodes->n = n;
+    if (n == c->source_nodes->cap) {
+        grown = realloc(c->source_nodes->v, cap * sizeof(*grown));
         if (!grown) {
             log_warn("out of memory: job j%llu goes on from the disk", (unsigned long long)id);
             return;
         }
-        c->givers->v = grown;
-        c->givers->cap = cap;
+        c->source_nodes->v = grown;
+        c->source_nodes->cap = cap;
     }
-    c->givers->v[c->givers->n++] = id;
+    c->source_nodes->v[c->source_nodes->n++] = id;
 }
 
 /* A run is over that may not have got as far as taking what others hold: that is still there for the next one. */
@@ -92,7 +92,7 @@ static void hold_on(struct job *j)
     j->n_holders = n;
 }
 
-void givers_hold(struct core *c, struct entry *e, struct job_holder *holders, size_t n)
+void source_nodes_hold(struct core *c, struct entry *e, struct job_holder *holders, size_t n)
 {
     if (n > 0)
         job_hold(&e->job, holders, n);
@@ -103,7 +103,7 @@ void givers_hold(struct core *c, struct entry *e, struct job_holder *holders, si
     table_dirty(&c->jobs, e);
 }
 
-void givers_load(struct core *c, struct entry *e)
+void source_nodes_load(struct core *c, struct entry *e)
 {
     if (e->job.n_holders > 0)
         list_held(c, e->job.id);
@@ -117,7 +117,7 @@ static bool trains_on(const struct job *j, const char *node)
     return false;
 }
 
-void givers_start(struct core *c, struct entry *e)
+void source_nodes_start(struct core *c, struct entry *e)
 {
     struct job *j = &e->job;
     bool fresh = c->now.wall_us - j->waiting_us < KEPT_US;
@@ -138,19 +138,19 @@ void givers_start(struct core *c, struct entry *e)
 
 /* --- between server and agents ----------------------------------------------------------------------- */
 
-int givers_assign(const struct job *j, struct assignment *a)
+int source_nodes_assign(const struct job *j, struct assignment *a)
 {
     size_t n = j->live ? j->n_holders : 0;
 
-    a->givers = n > 0 ? calloc(n, sizeof(*a->givers)) : NULL;
-    if (n > 0 && !a->givers)
+    a->source_nodes = n > 0 ? calloc(n, sizeof(*a->source_nodes)) : NULL;
+    if (n > 0 && !a->source_nodes)
         return -ENOMEM;
-    for (; a->n_givers < n; a->n_givers++) {
-        struct assignment_rank *r = &a->givers[a->n_givers];
+    for (; a->n_source_nodes < n; a->n_source_nodes++) {
+        struct assignment_rank *r = &a->source_nodes[a->n_source_nodes];
 
-        *r = (struct assignment_rank){.rank = (int)(j->n_places + a->n_givers), .slot = -1};
-        (void)snprintf(r->node, sizeof(r->node), "%s", j->holders[a->n_givers].node);
-        (void)snprintf(r->address, sizeof(r->address), "%s", j->holders[a->n_givers].address);
+        *r = (struct assignment_rank){.rank = (int)(j->n_places + a->n_source_nodes), .slot = -1};
+        (void)snprintf(r->node, sizeof(r->node), "%s", j->holders[a->n_source_nodes].node);
+        (void)snprintf(r->address, sizeof(r->address), "%s", j->holders[a->n_source_nodes].address);
     }
     return 0;
 }
@@ -163,10 +163,10 @@ static struct job_holder *holder_on(const struct job *j, const char *node)
     return NULL;
 }
 
-void givers_each(struct core *c, const struct node *n, givers_fn *fn, void *arg)
+void source_nodes_each(struct core *c, const struct node *n, source_nodes_fn *fn, void *arg)
 {
-    for (size_t i = 0; i < c->givers->n; i++) {
-        const struct entry *e = table_find(&c->jobs, c->givers->v[i]);
+    for (size_t i = 0; i < c->source_nodes->n; i++) {
+        const struct entry *e = table_find(&c->jobs, c->source_nodes->v[i]);
         const struct job_holder *h = e && e->job.live ? holder_on(&e->job, n->name) : NULL;
 
         if (h && !h->done)
@@ -183,7 +183,7 @@ static void done_with(struct core *c, struct entry *e, struct job_holder *h)
     change_assignments(c, h->node);
 }
 
-bool givers_take(struct core *c, struct entry *e, const struct node *n, const struct report_run *run)
+bool source_nodes_take(struct core *c, struct entry *e, const struct node *n, const struct report_run *run)
 {
     struct job_holder *h = holder_on(&e->job, n->name);
     enum report_state state = run->n_ranks > 0 ? run->ranks[0].state : REPORT_NONE;
@@ -197,7 +197,7 @@ bool givers_take(struct core *c, struct entry *e, const struct node *n, const st
     return was_done && state == REPORT_EXITED;
 }
 
-void givers_resumed(struct core *c, struct entry *e)
+void source_nodes_resumed(struct core *c, struct entry *e)
 {
     for (size_t i = 0; i < e->job.n_holders; i++) {
         e->job.holders[i].taken = true;
@@ -207,10 +207,10 @@ void givers_resumed(struct core *c, struct entry *e)
     }
 }
 
-uint64_t givers_job_on(const struct core *c, const struct node *n)
+uint64_t source_nodes_job_on(const struct core *c, const struct node *n)
 {
-    for (size_t i = 0; i < c->givers->n; i++) {
-        const struct entry *e = table_find(&c->jobs, c->givers->v[i]);
+    for (size_t i = 0; i < c->source_nodes->n; i++) {
+        const struct entry *e = table_find(&c->jobs, c->source_nodes->v[i]);
         const struct job_holder *h = e && (e->job.live || job_waits(&e->job)) ? holder_on(&e->job, n->name) : NULL;
 
         if (h && !h->done && (e->job.live || c->now.wall_us - e->job.waiting_us < KEPT_US))
