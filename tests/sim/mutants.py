@@ -22,8 +22,7 @@ MUTANTS = [
      "    durable = commit(c);\n    deliver(c, durable);\n",
      "    deliver(c, true);\n    durable = commit(c);\n"),
     ("device-given-twice", "server/control/dispatch.c",  # a slot is picked whoever has it
-     "s->slow.slow != t->slow || s->job != 0 || !slots_usable(s))",
-     "s->slow.slow != t->slow || !slots_usable(s))"),
+     "s->spare != spare || s->job != 0 || !slots_usable(s) ||", "s->spare != spare || !slots_usable(s) ||"),
     ("forgotten-retry", "worker/agent/agent.c",  # a registration that was not answered is not sent again
      "    if (!a->reporting) {\n        due_us = a->report_backoff.until_us;",
      "    if (!a->reporting && (a->registered || a->report_backoff.failures < 3)) {\n"
@@ -36,7 +35,7 @@ MUTANTS = [
      "    if (x->assigned != y->assigned)\n        return x->assigned < y->assigned ? -1 : 1;",
      "    if (x->id != y->id)\n        return x->id < y->id ? 1 : -1;"),
     ("quota-counts-runs-alone", "server/control/dispatch.c",
-     "    if (n == want && project_may_have(c, &e->job, n))", "    if (n == want)"),
+     "    else if (n == want && project_may_have(c, &e->job, p, n))", "    else if (n == want)"),
     ("nothing-is-adopted", "worker/agent/ranks_start.c",  # an agent that starts does not look for what runs
      "    return machine_each_run(r->machine, adopt_run, r, err);",
      "    return adopt_run ? 0 : merr_set(err, 0, \"\");"),

@@ -217,8 +217,10 @@ static void runs_lie_between_everything_and_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_dropped_changes_no_bit),          cmocka_unit_test(a_budget_is_kept_and_used),
-        cmocka_unit_test(a_plan_that_asks_for_too_much_is_corrected), cmocka_unit_test(evaluation_keeps_nothing),
+        cmocka_unit_test(what_is_dropped_changes_no_bit),
+        cmocka_unit_test(a_budget_is_kept_and_used),
+        cmocka_unit_test(a_plan_that_asks_for_too_much_is_corrected),
+        cmocka_unit_test(evaluation_keeps_nothing),
         cmocka_unit_test(runs_lie_between_everything_and_nothing),
     };
 
