@@ -377,6 +377,13 @@ static int read_field(const struct field *d, const json_t *v, struct job_spec *s
         return read_number(d, v, (void *)at, f);
     case FIELD_PAIR:
         return read_pair(d, v, (void *)at, f);
+    case FIELD_SWITCH:
+        if (!json_is_boolean(v) && !(json_is_string(v) && strcmp(json_string_value(v), "auto") == 0)) {
+            faults_add(f, d->path, "want true, false or \"auto\", got %s", got(v, what));
+            return -EINVAL;
+        }
+        *(int *)at = json_is_boolean(v) ? json_is_true(v) : SPEC_AUTO_SWITCH;
+        return 0;
     case FIELD_BOOL:
         if (!json_is_boolean(v)) {
             faults_add(f, d->path, "want true or false, got %s", got(v, what));
@@ -550,8 +557,9 @@ json_t *spec_write_out(const json_t *doc)
         return NULL;
     if (json_is_string(parallel) &&
         json_object_set_new(copy, "parallel",
-                            json_pack("{s:O,s:O,s:O,s:O,s:O}", "tp", parallel, "pp", parallel, "schedule", parallel,
-                                      "chunks", parallel, "recompute", parallel)) < 0)
+                            json_pack("{s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:O}", "tp", parallel, "pp", parallel, "cp",
+                                      parallel, "schedule", parallel, "chunks", parallel, "recompute", parallel,
+                                      "sequence_parallel", parallel, "virtual_workers", parallel)) < 0)
         return NULL;
     return json_incref(copy);
 }

@@ -68,8 +68,9 @@ enum launcher { LAUNCH_RANKS, LAUNCH_TORCHRUN };
 enum on_broken { BROKEN_CANCEL, BROKEN_HOLD };
 enum nonfinite { NONFINITE_FAIL, NONFINITE_SKIP, NONFINITE_ROLL_BACK };
 
-#define SPEC_AUTO 0 /* tp, pp, chunks, micro: the planner chooses, as it does for PIPELINE_AUTO, RECOMPUTE_AUTO */
-#define SPEC_EVERY_AUTO (-1) /* every_steps of checkpoints: from what saving was seen to cost */
+#define SPEC_AUTO 0 /* the planner chooses, as it does for PIPELINE_AUTO, RECOMPUTE_AUTO */
+#define SPEC_AUTO_SWITCH (-1) /* and for a field that is true or false */
+#define SPEC_EVERY_AUTO (-1)  /* every_steps of checkpoints: from what saving was seen to cost */
 
 struct job_spec {
     char name[SPEC_NAME_MAX];    /* default: "job" */
@@ -159,19 +160,19 @@ struct job_spec {
     } command;      /* only when kind is JOB_COMMAND */
 
     struct {
-        int tp, pp; /* or SPEC_AUTO */
-        int cp;
+        int tp, pp;           /* or SPEC_AUTO */
+        int cp;               /* or SPEC_AUTO */
         enum cp_mode cp_mode; /* what ranks of cp exchange */
-        int virtual_workers;  /* V: fixed leaves of the gradient tree; divides batch.sequences */
+        int virtual_workers;  /* V: fixed leaves of the gradient tree; divides batch.sequences; or SPEC_AUTO */
         int zero;             /* 0 or 1 */
         enum exactness exact;
         enum pipeline_schedule schedule;
         struct spec_counts {
             int n; /* 0: not given */
             uint16_t v[SPEC_STAGES_MAX];
-        } layers; /* of each stage, in the model's order */
-        bool sequence_parallel;
-        int chunks; /* model chunks a pipeline rank, for interleaved; or SPEC_AUTO */
+        } layers;              /* of each stage, in the model's order */
+        int sequence_parallel; /* 1, 0 or SPEC_AUTO_SWITCH */
+        int chunks;            /* model chunks a pipeline rank, for interleaved; or SPEC_AUTO */
         enum recompute recompute;
         struct spec_counts recompute_layers; /* of each stage, whose layers make again; not given: all */
     } parallel;
@@ -277,6 +278,8 @@ int spec_reference(struct buf *out);
 void spec_free(struct job_spec *spec);
 
 /* Devices one replica takes: tp × pp × cp, or 1 for a command. */
+/* Virtual workers; of a spec that leaves them to the planner those that it tries first. */
+int spec_workers(const struct job_spec *spec);
 int spec_replica_devices(const struct job_spec *spec);
 
 #endif

@@ -27,11 +27,16 @@ static bool absent(const struct reading *r, const char *path)
     return state_of(r, path) == READ_ABSENT;
 }
 
+static int given_cp(const struct job_spec *spec)
+{
+    return spec->parallel.cp == SPEC_AUTO ? 1 : spec->parallel.cp;
+}
+
 int spec_replica_devices(const struct job_spec *spec)
 {
     int tp = spec->parallel.tp ? spec->parallel.tp : 1, pp = spec->parallel.pp ? spec->parallel.pp : 1;
 
-    return spec->kind == JOB_TRAIN ? tp * pp * spec->parallel.cp : 1;
+    return spec->kind == JOB_TRAIN ? tp * pp * given_cp(spec) : 1;
 }
 
 /* None of the paths, up to NULL, was bad. */
@@ -117,11 +122,34 @@ static int default_workers(int sequences, int micro)
     return 1;
 }
 
+int spec_workers(const struct job_spec *spec)
+{
+    return spec->parallel.virtual_workers == SPEC_AUTO
+               ? default_workers(spec->train.batch.sequences, spec->train.batch.micro)
+               : spec->parallel.virtual_workers;
+}
+
 /* Tokens of a longest document that each of cp ranks holds: two of 2·cp equal pieces, which is how
  * scheduler/sequence/zigzag.h cuts it; no floor leads there from here. */
 static int share_of(int length, int cp)
 {
     return cp > 1 ? 2 * ((length + 2 * cp - 1) / (2 * cp)) : length;
+}
+
+/* What "auto" can only mean. */
+static void complete_parallel(struct job_spec *s)
+{
+    bool documents = s->train.data.samples == SAMPLES_DOCUMENTS;
+
+    if (s->parallel.zero == SPEC_AUTO_SWITCH)
+        s->parallel.zero = 1;
+    if (s->parallel.cp == SPEC_AUTO && (documents || s->parallel.exact == EXACT_STRICT ||
+                                        strcmp(s->memory.policy, "mimose") == 0 || strcmp(s->compress.dp, "none") != 0))
+        s->parallel.cp = 1;
+    if (s->parallel.sequence_parallel == SPEC_AUTO_SWITCH && documents)
+        s->parallel.sequence_parallel = 0;
+    if (s->parallel.virtual_workers == SPEC_AUTO && documents)
+        s->parallel.virtual_workers = spec_workers(s);
 }
 
 int spec_complete(struct reading *r)
@@ -132,7 +160,7 @@ int spec_complete(struct reading *r)
         complete_model(r);
         need(r, "/train/data/path", "is needed; name the corpus");
         fill(r, "/train/batch/length", &s->train.batch.length, s->train.model.context);
-        fill(r, "/train/batch/capacity", &s->train.batch.capacity, share_of(s->train.batch.length, s->parallel.cp));
+        fill(r, "/train/batch/capacity", &s->train.batch.capacity, share_of(s->train.batch.length, given_cp(s)));
         if (absent(r, "/sequence/policy"))
             (void)snprintf(s->sequence.policy, sizeof(s->sequence.policy), "%s",
                            s->train.data.samples == SAMPLES_DOCUMENTS ? "sweep" : "pad");
@@ -140,6 +168,7 @@ int spec_complete(struct reading *r)
              s->train.steps / 10 < 50 ? s->train.steps / 10 : 50);
         fill(r, "/parallel/virtual_workers", &s->parallel.virtual_workers,
              default_workers(s->train.batch.sequences, s->train.batch.micro));
+        complete_parallel(s);
     } else {
         need(r, "/command/argv", "is needed; name the program and its arguments");
         s->parallel.virtual_workers = 1;
@@ -210,20 +239,19 @@ static void check_samples(struct reading *r)
                    "set train.data.samples to 'documents', or leave it out",
                    policy);
     if (documents && strcmp(policy, "chunk") == 0 &&
-        (s->parallel.chunks > 1 || s->parallel.schedule == PIPELINE_ZB_H1 || s->parallel.sequence_parallel ||
+        (s->parallel.chunks > 1 || s->parallel.schedule == PIPELINE_ZB_H1 || s->parallel.sequence_parallel == 1 ||
          strcmp(s->memory.policy, "mimose") == 0))
         faults_add(r->f, "/sequence/policy",
                    "'chunk' is not built for parallel.chunks above 1, schedule 'zb-h1', "
                    "sequence_parallel and memory.policy 'mimose'; leave them out, or use 'sweep'");
-    if (documents && s->train.batch.capacity < share_of(s->train.batch.length, s->parallel.cp) &&
+    if (documents && s->train.batch.capacity < share_of(s->train.batch.length, given_cp(s)) &&
         sound(r, "/train/batch/capacity", "/train/batch/length", "/parallel/cp", NULL))
         faults_add(r->f, "/train/batch/capacity",
                    "a micro-batch of %d tokens%s cannot hold a document of batch.length "
                    "%d; want at least %d",
                    s->train.batch.capacity, s->parallel.cp > 1 ? " a rank" : "", s->train.batch.length,
-                   share_of(s->train.batch.length, s->parallel.cp));
-    if (s->train.batch.capacity > CAPACITY_MAX / s->parallel.cp &&
-        sound(r, "/train/batch/capacity", "/parallel/cp", NULL))
+                   share_of(s->train.batch.length, given_cp(s)));
+    if (s->train.batch.capacity > CAPACITY_MAX / given_cp(s) && sound(r, "/train/batch/capacity", "/parallel/cp", NULL))
         faults_add(r->f, "/train/batch/capacity", "%d tokens on each of the %d ranks of cp are more than %d together",
                    s->train.batch.capacity, s->parallel.cp, CAPACITY_MAX);
     if (documents && tokens && !s->train.data.index)
@@ -238,7 +266,7 @@ static void check_samples(struct reading *r)
 static void check_heads(struct reading *r)
 {
     const struct job_spec *s = r->spec;
-    int tp = s->parallel.tp ? s->parallel.tp : 1, cp = s->parallel.cp, kv = s->train.model.kv_heads;
+    int tp = s->parallel.tp ? s->parallel.tp : 1, cp = given_cp(s), kv = s->train.model.kv_heads;
     int here = kv > tp ? kv / tp : 1;
 
     if (s->parallel.cp_mode == CP_ULYSSES && here % cp &&
@@ -254,7 +282,7 @@ static void check_context(struct reading *r)
 {
     const struct job_spec *s = r->spec;
     const char *policy = s->sequence.policy;
-    int cp = s->parallel.cp, length = s->train.batch.length;
+    int cp = given_cp(s), length = s->train.batch.length;
 
     if (cp == 1 || !sound(r, "/parallel/cp", "/sequence/policy", "/memory/policy", "/compress/dp", NULL))
         return;
@@ -344,7 +372,7 @@ static void check_parallel(struct reading *r)
     const struct job_spec *s = r->spec;
     typeof(s->train.model) m = s->train.model;
     int tp = s->parallel.tp ? s->parallel.tp : 1, pp = s->parallel.pp ? s->parallel.pp : 1;
-    int b = s->train.batch.sequences, v = s->parallel.virtual_workers, micro = s->train.batch.micro;
+    int b = s->train.batch.sequences, v = spec_workers(s), micro = s->train.batch.micro;
 
     if (sound(r, "/parallel/tp", "/train/model/heads", NULL) && m.heads % tp)
         faults_add(r->f, "/parallel/tp", "%d heads cannot be split over tp %d; want a divisor of heads", m.heads, tp);
@@ -382,11 +410,11 @@ static void check_parallel(struct reading *r)
     }
     if (sound(r, "/parallel/tp", "/parallel/pp", "/parallel/cp", NULL) && spec_replica_devices(s) > SPEC_DEVICES_MAX)
         faults_add(r->f, "/parallel/tp", "tp %d x pp %d x cp %d makes %d devices, more than the %d of a job", tp, pp,
-                   s->parallel.cp, spec_replica_devices(s), SPEC_DEVICES_MAX);
+                   given_cp(s), spec_replica_devices(s), SPEC_DEVICES_MAX);
     else if (sound(r, "/parallel/tp", "/parallel/pp", "/parallel/cp", "/devices/min", NULL) &&
              s->devices.min < spec_replica_devices(s))
         faults_add(r->f, "/devices/min", "%d is fewer than the %d devices of tp %d x pp %d x cp %d", s->devices.min,
-                   spec_replica_devices(s), tp, pp, s->parallel.cp);
+                   spec_replica_devices(s), tp, pp, given_cp(s));
 }
 
 /* What is part of a spec's language but not of this version. */

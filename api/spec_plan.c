@@ -21,12 +21,17 @@ static bool of_documents(const struct job_spec *spec)
 
 static int sequences_of(const struct job_spec *spec)
 {
-    return of_documents(spec) ? spec->parallel.virtual_workers : spec->train.batch.sequences;
+    return of_documents(spec) ? spec_workers(spec) : spec->train.batch.sequences;
 }
 
 static int micro_of(const struct job_spec *spec)
 {
     return of_documents(spec) ? 1 : spec->train.batch.micro;
+}
+
+static int given_cp(const struct job_spec *spec)
+{
+    return spec->parallel.cp == SPEC_AUTO ? 1 : spec->parallel.cp;
 }
 
 struct plan_facts spec_plan_facts(const struct job_spec *spec)
@@ -41,8 +46,8 @@ struct plan_facts spec_plan_facts(const struct job_spec *spec)
     return (struct plan_facts){
         .tp = spec->parallel.tp,
         .pp = spec->parallel.pp,
-        .cp = spec->parallel.cp,
-        .virtual_workers = spec->parallel.virtual_workers,
+        .cp = given_cp(spec),
+        .virtual_workers = spec_workers(spec),
         .sequences = sequences_of(spec),
         .micro = micro_of(spec),
         .layers = spec->train.model.layers,
@@ -66,12 +71,12 @@ struct plan_job spec_plan_job(const struct job_spec *spec)
                   .tied = m->tie_embeddings,
                   .qkv_bias = m->qkv_bias},
         .sequences = sequences_of(spec),
-        .length = of_documents(spec) ? spec->train.batch.capacity * spec->parallel.cp : spec->train.batch.length,
-        .virtual_workers = spec->parallel.virtual_workers,
+        .length = of_documents(spec) ? spec->train.batch.capacity * given_cp(spec) : spec->train.batch.length,
+        .virtual_workers = spec_workers(spec),
         .eval_sequences = spec->train.data.holdout > 0 ? spec->train.eval.sequences : 0,
         .zero = spec->parallel.zero,
         .bf16 = spec->train.precision == PRECISION_BF16,
-        .sequence_parallel = spec->parallel.sequence_parallel,
+        .sequence_parallel = spec->parallel.sequence_parallel == 1,
         .cp_heads = spec->parallel.cp_mode == CP_ULYSSES,
         .dp_coded = strcmp(spec->compress.dp, "none") != 0,
         .dp_keyed = strcmp(spec->compress.dp, "none") != 0 && spec->parallel.exact == EXACT_STRICT,
@@ -85,7 +90,10 @@ struct plan_wish spec_plan_wish(const struct job_spec *spec)
         .tp = p->tp == SPEC_AUTO && p->exact == EXACT_STRICT ? 1 : p->tp,
         .pp = p->pp,
         .chunks = p->chunks,
-        .cp = p->cp,
+        .cp = given_cp(spec),
+        .any_cp = p->cp == SPEC_AUTO,
+        .any_workers = p->virtual_workers == SPEC_AUTO,
+        .any_sequence_parallel = p->sequence_parallel == SPEC_AUTO_SWITCH,
         .micro = micro_of(spec),
         .any_schedule = p->schedule == PIPELINE_AUTO,
         .any_recompute = p->recompute == RECOMPUTE_AUTO,
@@ -124,13 +132,31 @@ struct plan_wish spec_plan_kept(const struct plan_shape *shape)
     return w;
 }
 
-json_t *spec_plan_json(const struct plan_job *job, const struct plan_result *plan)
+static int number(const json_t *o, const char *key, int most)
+{
+    json_int_t n = json_integer_value(json_object_get(o, key));
+
+    return n < 1 || n > most ? 0 : (int)n;
+}
+
+void spec_plan_keep(const json_t *plan, struct plan_job *job)
+{
+    const json_t *p = json_object_get(json_object_get(plan, "settled"), "parallel");
+    int v = number(p, "virtual_workers", job->sequences);
+
+    if (v > 0 && job->sequences % v == 0)
+        job->virtual_workers = v;
+    if (json_is_boolean(json_object_get(p, "sequence_parallel")))
+        job->sequence_parallel = json_is_true(json_object_get(p, "sequence_parallel"));
+}
+
+json_t *spec_plan_json(const struct plan_result *plan)
 {
     struct buf text;
     json_t *o = NULL;
 
     buf_init(&text, PLAN_TEXT_MAX);
-    if (plan_print(job, plan, &text) == 0)
+    if (plan_print(plan, &text) == 0)
         o = json_loadb(buf_text(&text), text.len, 0, NULL);
     buf_clear(&text);
     return o;
@@ -149,13 +175,6 @@ int spec_settle(json_t *doc, const json_t *plan)
     if (json_is_string(json_object_get(doc, "parallel"))) /* the short form */
         (void)json_object_del(doc, "parallel");
     return json_object_update_recursive(doc, settled) == 0 ? 0 : -ENOMEM;
-}
-
-static int number(const json_t *o, const char *key, int most)
-{
-    json_int_t n = json_integer_value(json_object_get(o, key));
-
-    return n < 1 || n > most ? 0 : (int)n;
 }
 
 /* The index of a text among words; -1: it is none of them. */

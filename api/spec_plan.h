@@ -19,8 +19,11 @@ struct plan_wish spec_plan_wish(const struct job_spec *spec);
  * the blocks that make activations again, where the shape has that by stages, as few as the devices then ask for. */
 struct plan_wish spec_plan_kept(const struct plan_shape *shape);
 
+/* What a plan chose of the job besides its shape. Plans that do not say leave it as it is. */
+void spec_plan_keep(const json_t *plan, struct plan_job *job);
+
 /* A plan as JSON (plan_print), new; NULL when memory is short. */
-json_t *spec_plan_json(const struct plan_job *job, const struct plan_result *plan);
+json_t *spec_plan_json(const struct plan_result *plan);
 
 /* Merge what a plan's JSON settled into a spec's document, in place. Returns 0, -EINVAL when plan has none, -ENOMEM. */
 int spec_settle(json_t *doc, const json_t *plan);

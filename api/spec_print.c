@@ -108,6 +108,8 @@ static json_t *value_json(const struct field *d, const struct job_spec *s, bool 
         return json_real(*(const double *)(const void *)at);
     case FIELD_PAIR:
         return json_pack("[f,f]", ((const double *)(const void *)at)[0], ((const double *)(const void *)at)[1]);
+    case FIELD_SWITCH:
+        return *(const int *)at == SPEC_AUTO_SWITCH ? json_string("auto") : json_boolean(*(const int *)at);
     case FIELD_BOOL:
         return json_boolean(*(const bool *)at);
     case FIELD_ENUM:
@@ -204,6 +206,8 @@ static json_t *plain_schema(const struct field *d)
     case FIELD_PAIR:
         return json_pack("{s:s,s:o,s:i,s:i}", "type", "array", "items", range_json(d, false), "minItems", 2, "maxItems",
                          2);
+    case FIELD_SWITCH:
+        return json_pack("{s:[{s:s},{s:s}]}", "anyOf", "type", "boolean", "const", "auto");
     case FIELD_BOOL:
         return json_pack("{s:s}", "type", "boolean");
     case FIELD_NAME:
@@ -324,6 +328,9 @@ static void print_values(struct buf *out, const struct field *d)
     case FIELD_FIXED:
         for (size_t i = 0; d->words[i]; i++)
             (void)buf_printf(out, "%s`%s`", i ? ", " : "", d->words[i]);
+        return;
+    case FIELD_SWITCH:
+        (void)buf_addstr(out, "`true`, `false` or `\"auto\"`");
         return;
     case FIELD_BOOL:
         (void)buf_addstr(out, "`true` or `false`");

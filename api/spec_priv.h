@@ -27,6 +27,7 @@ enum field_type {
     FIELD_NUMBER,
     FIELD_PAIR, /* two numbers, two doubles */
     FIELD_BOOL,
+    FIELD_SWITCH, /* true, false or "auto" as an int: 1, 0, SPEC_AUTO_SWITCH */
     FIELD_NAME,   /* char[SPEC_NAME_MAX] */
     FIELD_ENUM,   /* an int: the index in words */
     FIELD_WORD,   /* char[16], one of words */

@@ -377,7 +377,7 @@ static int plan_measured(struct cli *c, const struct job_spec *spec, const json_
     plan_net_free(net);
     if (r < 0)
         return cli_fail(CLI_REFUSED, "%s", err.text);
-    *ret = spec_plan_json(&job, &plan);
+    *ret = spec_plan_json(&plan);
     return *ret ? 0 : cli_fail(CLI_FAILED, "out of memory");
 }
 

@@ -48,6 +48,10 @@ int local_run(struct cli *c)
         argv[k++] = "--devices";
         argv[k++] = devices;
     }
+    if (cli_option(c, "profile")) {
+        argv[k++] = "--profile";
+        argv[k++] = cli_option(c, "profile");
+    }
     if (cli_option(c, "threads")) {
         argv[k++] = "--threads";
         argv[k++] = cli_option(c, "threads");

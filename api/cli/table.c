@@ -292,6 +292,7 @@ static const struct command commands[] = {
      {{"devices", 'n', "N", "processes (default: the spec's devices.min)", INT(1, 256)},
       {"dir", 'd', "DIR", "where metrics, logs and checkpoints go", TEXT},
       {"threads", 0, "N", "threads a process", INT(1, 1024)},
+      {"profile", 0, "FILE", "plan by what muster profile run printed (default ~/.cache/muster/profile.json)", TEXT},
       SET,
       {"resume", 0, NULL, "go on from the folder's newest checkpoint", FLAG}}},
     {"simulate sequence", "[FILE]", 0, 1, "compare how policies would batch sequences of these lengths, one a line",

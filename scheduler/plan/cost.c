@@ -457,7 +457,10 @@ static int least_slots(const struct plan_shape *s, int r, int micros)
 bool plan_may_fit(const struct plan_job *job, const struct plan_shape *shape, const struct plan_site *site,
                   struct plan_option *ret)
 {
-    struct plan_option o = {.shape = *shape, .fits = true};
+    struct plan_option o = {.shape = *shape,
+                            .virtual_workers = job->virtual_workers,
+                            .sequence_parallel = job->sequence_parallel && shape->tp > 1,
+                            .fits = true};
     int micros = plan_micros(job, shape, -1), slots[SCHEDULE_CHUNKS_MAX];
     struct plan_cut cut;
 
@@ -570,7 +573,9 @@ static int weigh_time(const struct weighing *w, const struct plan_site *site, st
 int plan_weigh(const struct plan_job *job, const struct plan_shape *shape, const struct plan_site *site,
                struct plan_option *ret, struct merr *err)
 {
-    struct plan_option o = {.shape = *shape};
+    struct plan_option o = {.shape = *shape,
+                            .virtual_workers = job->virtual_workers,
+                            .sequence_parallel = job->sequence_parallel && shape->tp > 1};
     struct weighing w;
     int r = weighing_init(&w, job, shape, err);
 

@@ -54,6 +54,8 @@ struct plan_cost {
 
 struct plan_option { /* a shape and what it costs */
     struct plan_shape shape;
+    int virtual_workers; /* of the job that it was weighed for */
+    bool sequence_parallel;
     struct plan_cost cost;
     struct plan_memory memory; /* of the rank that has least to spare */
     int tightest;              /* its place in the pipeline */

@@ -4,6 +4,8 @@
 
 #include "scheduler/plan/search.h"
 
+#define OPTION_TEXT_MAX (PLAN_SHAPE_TEXT_MAX + 64)
+
 static const char *const recompute_names[] = {"none", "selective", "full"};
 
 static const char *schedule_name(const struct plan_shape *s)
@@ -30,6 +32,16 @@ void plan_shape_text(const struct plan_shape *s, char ret[PLAN_SHAPE_TEXT_MAX])
         (void)snprintf(cp, sizeof(cp), " x cp %d", s->cp);
     (void)snprintf(ret, PLAN_SHAPE_TEXT_MAX, "tp %d x pp %d%s x dp %d, micro %d%s%s", s->tp, s->pp, cp, s->dp, s->micro,
                    pipe, remake);
+}
+
+static void option_text(const struct plan_option *o, const struct plan_job *job, char ret[OPTION_TEXT_MAX])
+{
+    char shape[PLAN_SHAPE_TEXT_MAX], workers[32] = "";
+
+    plan_shape_text(&o->shape, shape);
+    if (o->virtual_workers != job->virtual_workers)
+        (void)snprintf(workers, sizeof(workers), ", %d virtual workers", o->virtual_workers);
+    (void)snprintf(ret, OPTION_TEXT_MAX, "%s%s%s", shape, o->sequence_parallel ? ", sequence parallel" : "", workers);
 }
 
 static void print_shape(const struct plan_shape *s, struct buf *out)
@@ -63,10 +75,14 @@ static void print_counts(const char *name, const uint16_t *v, int n, struct buf 
 }
 
 /* The options of a spec that the plan settles, as JSON to be merged into the spec. */
-static int print_settled(const struct plan_shape *s, struct buf *out)
+static int print_settled(const struct plan_job *job, const struct plan_shape *s, struct buf *out)
 {
-    (void)buf_printf(out, "{\"parallel\":{\"tp\":%d,\"pp\":%d,\"schedule\":\"%s\",\"chunks\":%d,\"recompute\":\"%s\"",
-                     s->tp, s->pp, schedule_name(s), s->chunks, recompute_names[s->recompute]);
+    (void)buf_printf(
+        out,
+        "{\"parallel\":{\"tp\":%d,\"pp\":%d,\"cp\":%d,\"schedule\":\"%s\",\"chunks\":%d,\"recompute\":\"%s\","
+        "\"sequence_parallel\":%s,\"virtual_workers\":%d",
+        s->tp, s->pp, plan_cp(s), schedule_name(s), s->chunks, recompute_names[s->recompute],
+        job->sequence_parallel ? "true" : "false", job->virtual_workers);
     print_counts("layers", s->layers, s->n_layers, out);
     print_counts("recompute_layers", s->remade, s->n_remade, out);
     (void)buf_printf(out, "},\"train\":{\"batch\":{\"micro\":%d}}}", s->micro);
@@ -96,9 +112,10 @@ static void print_room(uint64_t bytes, struct buf *out)
 }
 
 /* Why one that was weighed was not taken. */
-static void print_beaten(const struct plan_option *best, const struct plan_option *o, struct buf *out)
+static void print_beaten(const struct plan_job *job, const struct plan_option *best, const struct plan_option *o,
+                         struct buf *out)
 {
-    char text[PLAN_SHAPE_TEXT_MAX];
+    char text[OPTION_TEXT_MAX];
     double slower = (o->cost.step_s / best->cost.step_s - 1) * 100;
     const struct plan_cost *c = &o->cost, *b = &best->cost;
     double idle = c->idle_s - b->idle_s, tp = c->tp_s - b->tp_s, exchange = c->exchange_s - b->exchange_s;
@@ -109,7 +126,7 @@ static void print_beaten(const struct plan_option *best, const struct plan_optio
                        : compute >= update                                                 ? "arithmetic"
                                            : "adding up leaves and the optimizer";
 
-    plan_shape_text(&o->shape, text);
+    option_text(o, job, text);
     (void)buf_addstr(out, "{");
     print_shape(&o->shape, out);
     (void)buf_printf(out, ",\"fits\":%s,\"memory_mib\":%.1f,\"memory_limit_mib\":", o->fits ? "true" : "false",
@@ -131,10 +148,10 @@ static void print_beaten(const struct plan_option *best, const struct plan_optio
 
 static void print_why(const struct plan_result *p, struct buf *out)
 {
-    char text[PLAN_SHAPE_TEXT_MAX];
+    char text[OPTION_TEXT_MAX];
     const struct plan_cost *c = &p->best.cost;
 
-    plan_shape_text(&p->best.shape, text);
+    option_text(&p->best, &p->job, text);
     (void)buf_printf(out, "%s: %.4g ms a step, %.0f %% of it arithmetic", text, c->step_s * 1e3,
                      100 * c->compute_s / c->step_s);
     if (p->considered > 1)
@@ -162,8 +179,9 @@ static void print_dedication(const struct plan_result *p, struct buf *out)
                      p->in_order_s * 1e3, p->mixed, p->mixed_in_order);
 }
 
-int plan_print(const struct plan_job *job, const struct plan_result *p, struct buf *out)
+int plan_print(const struct plan_result *p, struct buf *out)
 {
+    const struct plan_job *job = &p->job;
     const struct plan_shape *s = &p->best.shape;
     struct plan_split split = plan_split_of(&job->model, s);
     struct plan_memory memory[PLAN_STAGES_MAX];
@@ -173,7 +191,8 @@ int plan_print(const struct plan_job *job, const struct plan_result *p, struct b
         return r;
     (void)buf_addstr(out, "{");
     print_shape(s, out);
-    (void)buf_addstr(out, ",\"layers\":");
+    (void)buf_printf(out, ",\"virtual_workers\":%d,\"sequence_parallel\":%s,\"layers\":", job->virtual_workers,
+                     p->best.sequence_parallel ? "true" : "false");
     print_layers(&split, out);
     (void)buf_addstr(out, ",");
     print_cost(&p->best.cost, out);
@@ -193,10 +212,10 @@ int plan_print(const struct plan_job *job, const struct plan_result *p, struct b
     (void)buf_addstr(out, "\",\"alternatives\":[");
     for (int i = 0; i < p->n_beaten; i++) {
         (void)buf_addstr(out, i ? "," : "");
-        print_beaten(&p->best, &p->beaten[i], out);
+        print_beaten(job, &p->best, &p->beaten[i], out);
     }
     (void)buf_addstr(out, "],\"settled\":");
-    r = print_settled(s, out);
+    r = print_settled(job, s, out);
     (void)buf_addstr(out, "}");
     return r != 0 ? r : buf_failed(out) ? -EMSGSIZE : 0;
 }

@@ -13,7 +13,7 @@
 
 #define CANDIDATES_MAX 65536
 #define WEIGHED_MAX 160
-#define ALIKE 1.02       /* steps that differ by less are alike */
+#define TRIES_MAX 512    /* that fit or do not, where there is something to beat */
 #define UNEVEN_GAIN 0.98 /* layers are shared out one by one when that is faster by this share */
 #define CHUNKS_MAX 4
 #define DEDICATED_MAX 4 /* layouts whose ranks are laid on the nodes anew */
@@ -40,7 +40,8 @@ struct search {
 
 bool plan_wish_open(const struct plan_wish *w)
 {
-    return w->tp == PLAN_AUTO || w->pp == PLAN_AUTO || w->chunks == PLAN_AUTO || w->any_schedule || w->any_recompute;
+    return w->tp == PLAN_AUTO || w->pp == PLAN_AUTO || w->chunks == PLAN_AUTO || w->any_schedule || w->any_recompute ||
+           w->any_cp || w->any_workers || w->any_sequence_parallel;
 }
 
 static int leaf_sequences(const struct plan_job *job)
@@ -144,7 +145,7 @@ static void enumerate(struct search *s)
     struct plan_cut cut;
 
     for (int tp = 1; tp <= job->model.heads && tp <= PLAN_RANKS_MAX; tp++) {
-        if (!open_or(s->wish->tp, tp) || !plan_cut(&job->model, tp, &cut) ||
+        if (!open_or(s->wish->tp, tp) || tp < s->wish->least_tp || !plan_cut(&job->model, tp, &cut) ||
             (job->cp_heads && cut.kv / cut.dim % cp != 0) ||
             (s->wish->tp == PLAN_AUTO && tp > 1 && tp * cp > s->site->node_devices))
             continue;
@@ -255,7 +256,7 @@ static int replica_of(const struct plan_option *o)
 
 static bool better(const struct plan_option *a, const struct plan_option *b)
 {
-    if (a->cost.step_s * ALIKE < b->cost.step_s || b->cost.step_s * ALIKE < a->cost.step_s)
+    if (a->cost.step_s * PLAN_ALIKE < b->cost.step_s || b->cost.step_s * PLAN_ALIKE < a->cost.step_s)
         return a->cost.step_s < b->cost.step_s;
     if (replica_of(a) != replica_of(b))
         return replica_of(a) < replica_of(b);
@@ -343,13 +344,15 @@ static int try_candidate(struct search *s, const struct candidate *c, double lon
 static int weigh_all(struct search *s, struct plan_result *p, struct merr *err)
 {
     struct plan_option *all = calloc(WEIGHED_MAX, sizeof(*all));
-    int n = 0, r = 0;
+    double most_s = s->wish->most_s > 0 ? s->wish->most_s : INFINITY;
+    int n = 0, r = 0, tries = s->wish->most_s > 0 ? TRIES_MAX : s->n;
 
     if (!all)
         return merr_set(err, -ENOMEM, "no memory to weigh %d layouts", s->n);
-    for (int i = 0; i < s->n && n < WEIGHED_MAX && r >= 0; i++) {
-        double longest_s = n > PLAN_BEATEN_MAX ? p->best.cost.step_s * ALIKE : INFINITY;
+    for (int i = 0; i < s->n && i < tries && n < WEIGHED_MAX && r >= 0; i++) {
+        double longest_s = n > PLAN_BEATEN_MAX ? p->best.cost.step_s * PLAN_ALIKE : INFINITY;
 
+        longest_s = longest_s < most_s ? longest_s : most_s;
         if (s->v[i].bound_s > longest_s)
             break;
         r = try_candidate(s, &s->v[i], longest_s, &all[n], p, err);
@@ -484,8 +487,8 @@ static int search(const struct plan_job *job, const struct plan_wish *wish, cons
     return 0;
 }
 
-int plan_search(const struct plan_job *job, const struct plan_wish *wish, const struct plan_site *site,
-                struct plan_result *ret, struct merr *err)
+int plan_layouts(const struct plan_job *job, const struct plan_wish *wish, const struct plan_site *site,
+                 struct plan_result *ret, struct merr *err)
 {
     struct plan_site laid = *site;
     struct plan_net *net = NULL;
@@ -506,6 +509,7 @@ int plan_search(const struct plan_job *job, const struct plan_wish *wish, const 
     r = search(job, wish, &laid, site->net, net, ret, err);
     plan_net_free(net);
     if (r == 0) {
+        ret->job = *job;
         ret->measured = true;
         for (int i = 0; i < site->groups; i++)
             ret->measured &= site->group[i].device.measured != NULL;

@@ -133,7 +133,7 @@ static bool site_of_cluster(struct core *c, const struct entry *e, bool bf16, st
 
 /* --- waiting jobs -------------------------------------------------------------------------------------------- */
 
-static struct plan_wish wish_of(const struct entry *e, const struct job_spec *spec)
+static struct plan_wish wish_of(const struct entry *e, const struct job_spec *spec, struct plan_job *job)
 {
     struct plan_wish wish = spec_plan_wish(spec);
     struct plan_shape shape;
@@ -142,12 +142,15 @@ static struct plan_wish wish_of(const struct entry *e, const struct job_spec *sp
     if (e->plan.open && e->job.plan && spec_plan_shape(e->job.plan, &shape) == 0) { /* settled when it first started */
         wish = spec_plan_kept(&shape);
         wish.least_recompute &= any_recompute;
+        spec_plan_keep(e->job.plan, job);
     }
     return wish;
 }
 
-static void keep_shape(struct entry *e, const struct plan_shape *s)
+static void keep_shape(struct entry *e, const struct plan_job *job, const struct plan_shape *s)
 {
+    e->plan.facts.cp = s->cp;
+    e->plan.facts.virtual_workers = e->pace.workers = job->virtual_workers;
     e->plan.facts.tp = s->tp;
     e->plan.facts.pp = s->pp;
     e->plan.facts.micro = s->micro;
@@ -156,7 +159,7 @@ static void keep_shape(struct entry *e, const struct plan_shape *s)
 int plans_prepare(struct core *c, struct entry *e, const struct job_spec *spec, struct merr *err)
 {
     struct plan_job job = spec_plan_job(spec);
-    struct plan_wish wish = wish_of(e, spec);
+    struct plan_wish wish = wish_of(e, spec, &job);
     struct plan_net *net = NULL;
     struct plan_result plan;
     struct plan_site site;
@@ -169,7 +172,7 @@ int plans_prepare(struct core *c, struct entry *e, const struct job_spec *spec, 
     r = plan_search(&job, &wish, &site, &plan, err);
     plan_net_free(net);
     if (r == 0) {
-        keep_shape(e, &plan.best.shape);
+        keep_shape(e, &plan.job, &plan.best.shape);
         e->plan.prior =
             (struct profile_speed){.class_ = (uint8_t)class_,
                                    .devices = plan_shape_layout(&plan.best.shape).world,
@@ -207,10 +210,13 @@ void plans_refresh(struct core *c)
 
 void plans_adopt(struct entry *e)
 {
+    struct plan_job job = {.sequences = e->plan.facts.sequences, .virtual_workers = e->plan.facts.virtual_workers};
     struct plan_shape shape;
 
-    if (e->plan.open && e->job.plan && spec_plan_shape(e->job.plan, &shape) == 0)
-        keep_shape(e, &shape);
+    if (!e->plan.open || !e->job.plan || spec_plan_shape(e->job.plan, &shape) < 0)
+        return;
+    spec_plan_keep(e->job.plan, &job);
+    keep_shape(e, &job, &shape);
 }
 
 static int plain_layout(const struct entry *e, size_t n, struct layout *ret, struct merr *err)
@@ -223,10 +229,10 @@ static int plain_layout(const struct entry *e, size_t n, struct layout *ret, str
 
 /* Plan for the places. Where nothing fits the ranks say what is lacking, so they are laid out as if it did. */
 static int plan_for(struct core *c, const struct entry *e, const struct job_spec *spec, const struct job_place *p,
-                    size_t n, struct plan_job *ret_job, struct plan_result *ret, struct merr *err)
+                    size_t n, struct plan_result *ret, struct merr *err)
 {
     struct plan_job job = spec_plan_job(spec);
-    struct plan_wish wish = wish_of(e, spec), same = wish;
+    struct plan_wish wish = wish_of(e, spec, &job), same;
     struct plan_net *net;
     struct plan_site site;
     int r;
@@ -235,8 +241,15 @@ static int plan_for(struct core *c, const struct entry *e, const struct job_spec
         return merr_set(err, -ENOENT, "its devices are not known any more");
     site.net = net = links_of_places(&c->cluster, p, n, &site);
     if (e->plan.planned_for > 0) { /* the replica that the round counted with: the job may grow by such */
+        wish.any_workers = false;
+        job.virtual_workers = e->plan.facts.virtual_workers;
+    }
+    same = wish;
+    if (e->plan.planned_for > 0) {
         same.tp = e->plan.facts.tp;
         same.pp = e->plan.facts.pp;
+        same.cp = e->plan.facts.cp;
+        same.any_cp = false;
     }
     job.program_bytes = plan_site_program(&site);
     r = plan_search(&job, &same, &site, ret, err);
@@ -248,7 +261,6 @@ static int plan_for(struct core *c, const struct entry *e, const struct job_spec
         r = plan_search(&job, &wish, &site, ret, err);
     }
     plan_net_free(net);
-    *ret_job = job;
     return r;
 }
 
@@ -258,13 +270,12 @@ int plans_choose(struct core *c, struct entry *e, struct job_place *p, size_t n,
     struct job_spec *spec = e->job.kind == JOB_TRAIN ? entry_spec(e) : NULL;
     struct plan_result plan;
     const struct slot *first;
-    struct plan_job job;
     int r;
 
     e->plan.predicted.step_s = 0;
     if (!spec)
         return plain_layout(e, n, ret, err);
-    r = plan_for(c, e, spec, p, n, &job, &plan, err);
+    r = plan_for(c, e, spec, p, n, &plan, err);
     spec_free(spec);
     if (r != 0)
         return e->plan.open ? r : plain_layout(e, n, ret, err);
@@ -272,13 +283,13 @@ int plans_choose(struct core *c, struct entry *e, struct job_place *p, size_t n,
         return merr_set(err, -ENOMEM, "no memory to lay %zu ranks on nodes", n);
     first = cluster_slot(&c->cluster, &p[0]);
     *ret = plan_shape_layout(&plan.best.shape);
-    *ret_plan = spec_plan_json(&job, &plan);
+    *ret_plan = spec_plan_json(&plan);
     if (!*ret_plan && e->plan.open)
         return merr_set(err, -ENOMEM, "no memory for a plan");
     e->plan.predicted = plan.best.cost;
-    e->plan.predicted_speed = first ? classes_speed(&c->cluster.classes, first->class_, job.bf16) : 1;
+    e->plan.predicted_speed = first ? classes_speed(&c->cluster.classes, first->class_, plan.job.bf16) : 1;
     e->plan.measured = plan.measured;
-    e->plan.bf16 = job.bf16;
+    e->plan.bf16 = plan.job.bf16;
     return 0;
 }
 
@@ -354,7 +365,7 @@ json_t *plans_dry(struct core *c, const struct entry *e, const struct job_spec *
     }
     plan_net_free(net);
     if (r == 0) {
-        o = spec_plan_json(&job, &plan);
+        o = spec_plan_json(&plan);
         (void)json_object_set_new(o, "fits", site.group[0].device.memory_bytes > 0 ? json_true() : json_null());
         return o;
     }

@@ -36,6 +36,7 @@ struct attempt {
     struct machine *machine;
     struct ranks *ranks;
     const struct job_spec *spec;
+    const struct plan_profile *profile; /* of the devices; NULL: none */
     char dir[PATH_MAX];
     uint64_t generation;
     int devices, threads, signal_fd;
@@ -185,7 +186,7 @@ static int run_generation(struct attempt *a, enum exit_cause *ret_fault, struct 
     const struct run *run;
     int world, r;
 
-    r = solo_plan_assign(a->spec, a->devices, a->threads, a->generation, a->dir, &assignment, &world, err);
+    r = solo_plan_assign(a->spec, a->devices, a->threads, a->profile, a->generation, a->dir, &assignment, &world, err);
     if (r < 0)
         return r;
     r = ranks_start(a->ranks, assignment, err);
@@ -315,7 +316,7 @@ static int catch_signals(void)
 }
 
 struct settings {
-    const char *dir, *train;
+    const char *dir, *train, *profile;
     int devices, threads;
     bool resume;
 };
@@ -329,6 +330,8 @@ static const struct option_row rows[] = {
     {"resume", 0, NULL, "go on in a DIR that holds an earlier run, from its newest checkpoint", OPTION_FLAG,
      AT(resume)},
     {"threads", 0, "N", "threads a rank (default processors / devices, at least 1)", OPTION_INT, 1, 1024, AT(threads)},
+    {"profile", 0, "FILE", "plan by this profile of the machine (default ~/.cache/muster/profile.json, where it is)",
+     OPTION_TEXT, AT(profile)},
     {"train", 0, "PROGRAM", "the training engine (default muster-train beside this program)", OPTION_TEXT, AT(train)},
     {"help", 'h', NULL, "say this", .kind = OPTION_HELP},
     {0},
@@ -345,6 +348,25 @@ static const struct options options = {
     .rows = rows,
 };
 
+/* Read the profile that was named, or that is kept. One that is named must be good; the other is left out if not. */
+static int read_profile(struct attempt *a, const char *named, struct plan_profile *p, struct merr *err)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    char kept[PATH_MAX];
+    int r;
+
+    if (cache && *cache)
+        (void)snprintf(kept, sizeof(kept), "%.4000s/muster/profile.json", cache);
+    else
+        (void)snprintf(kept, sizeof(kept), "%.4000s/.cache/muster/profile.json", home ? home : "");
+    r = solo_plan_profile(named ? named : kept, a->threads, p, err);
+    if (r < 0 && !named && r != -ENOENT)
+        fprintf(stderr, "muster run: planned without a profile: %s\n", err->text);
+    if (r == 0)
+        a->profile = p;
+    return named ? r : 0;
+}
+
 static int run_on(struct attempt *a, const struct machine_cfg *cfg, bool resume, struct merr *err)
 {
     TRY(machine_new(cfg, &a->machine, err));
@@ -353,7 +375,8 @@ static int run_on(struct attempt *a, const struct machine_cfg *cfg, bool resume,
     return run_job(a, err);
 }
 
-static int run_in(struct attempt *a, const struct settings *o, const char *self, struct merr *err)
+static int run_in(struct attempt *a, const struct settings *o, const char *self, struct plan_profile *p,
+                  struct merr *err)
 {
     IO_CLOSE_AUTO int lock_fd = -1;
     char cwd[PATH_MAX];
@@ -371,6 +394,7 @@ static int run_in(struct attempt *a, const struct settings *o, const char *self,
         cfg.threads = 1;
     a->threads = cfg.threads;
     TRY(lock_folder(a->dir, &lock_fd, err));
+    TRY(read_profile(a, o->profile, p, err));
     r = run_on(a, &cfg, o->resume, err);
     ranks_free(a->ranks);
     machine_free(a->machine);
@@ -382,6 +406,7 @@ int solo_main(int argc, char **argv, const char *self, const char *train)
     struct settings o = {.train = train};
     struct options_given given;
     struct attempt a = {.signal_fd = -1};
+    struct plan_profile *profile;
     struct job_spec *spec = NULL;
     struct faults faults = {.n = 0};
     struct merr err = {""};
@@ -400,12 +425,15 @@ int solo_main(int argc, char **argv, const char *self, const char *train)
     a.spec = spec;
     a.devices = o.devices ? o.devices : spec->devices.min;
     a.signal_fd = catch_signals();
-    r = a.signal_fd < 0 ? merr_errno(&err, -errno, "cannot wait for signals") : run_in(&a, &o, self, &err);
+    profile = calloc(1, sizeof(*profile));
+    r = a.signal_fd < 0 || !profile ? merr_errno(&err, -errno, "cannot wait for signals")
+                                    : run_in(&a, &o, self, profile, &err);
     if (r != 0)
         fprintf(stderr, "muster run: %s\n", err.text);
     else
         fprintf(stderr, "muster run: done; metrics, logs and checkpoints are in '%s'\n", o.dir);
     io_close(&a.signal_fd);
     spec_free(spec);
+    free(profile);
     return r == 0 ? 0 : r == EXIT_USER ? EXIT_USER : 1;
 }

@@ -8,9 +8,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "api/profile.h"
 #include "api/protocol/assignment.h"
 #include "api/spec_plan.h"
 #include "base/io.h"
+#include "base/try.h"
 #include "scheduler/plan/site.h"
 #include "worker/snapshot/capacity.h"
 
@@ -34,7 +36,8 @@ int solo_plan_read(const char *file, struct job_spec **ret, struct faults *f, st
 }
 
 /* The devices of this machine. */
-static struct plan_site site_here(const struct job_spec *spec, int devices, int threads)
+static struct plan_site site_here(const struct job_spec *spec, int devices, int threads,
+                                  const struct plan_profile *profile)
 {
     bool bf16 = spec->train.precision == PRECISION_BF16;
     struct plan_site site = {.groups = 1, .node_devices = devices};
@@ -44,23 +47,51 @@ static struct plan_site site_here(const struct job_spec *spec, int devices, int 
     site.group[0] = (struct plan_group){
         .device = plan_device_assumed("cpu", threads, bf16, here.total / (uint64_t)devices), .n = devices};
     plan_links_assumed("cpu", &site);
+    if (profile) {
+        site.group[0].device = plan_device_measured(site.group[0].device, profile, bf16);
+        plan_links_measured(&site, profile);
+    }
     return site;
 }
 
-/* What the spec leaves to the planner is settled in doc. */
-static int settle(const struct job_spec *spec, int devices, int threads, struct layout *ret, json_t *doc,
-                  struct merr *err)
+int solo_plan_profile(const char *file, int threads, struct plan_profile *ret, struct merr *err)
 {
-    struct plan_site site = site_here(spec, devices, threads);
+    json_auto_t *doc = NULL;
+    struct buf text;
+    int r;
+
+    buf_init(&text, PROFILE_TEXT_MAX);
+    r = io_read_file(file, &text, err);
+    if (r == 0 && !(doc = json_loadb(buf_text(&text), text.len, 0, NULL)))
+        r = merr_set(err, -EINVAL, "'%s' is no profile: want what muster profile run prints", file);
+    buf_clear(&text);
+    if (r < 0)
+        return r;
+    TRY(profile_read(doc, ret, err));
+    if (ret->threads > 0 && ret->threads != threads)
+        return merr_set(err, -ERANGE,
+                        "'%s' is of ranks of %d threads, and these have %d: measure it again by muster profile run "
+                        "--threads %d",
+                        file, ret->threads, threads, threads);
+    return 0;
+}
+
+/* What the spec leaves to the planner is settled in doc. */
+static int settle(const struct job_spec *spec, int devices, int threads, const struct plan_profile *profile,
+                  struct layout *ret, json_t *doc, struct merr *err)
+{
+    struct plan_site site = site_here(spec, devices, threads, profile);
     struct plan_job job = spec_plan_job(spec);
     struct plan_wish wish = spec_plan_wish(spec);
     struct plan_result plan;
     json_t *text;
-    int r = plan_search(&job, &wish, &site, &plan, err);
+    int r;
 
+    job.program_bytes = plan_site_program(&site);
+    r = plan_search(&job, &wish, &site, &plan, err);
     if (r < 0)
         return r;
-    text = spec_plan_json(&job, &plan);
+    text = spec_plan_json(&plan);
     r = text ? spec_settle(doc, text) : -ENOMEM;
     json_decref(text);
     if (r < 0)
@@ -69,8 +100,8 @@ static int settle(const struct job_spec *spec, int devices, int threads, struct 
     return 0;
 }
 
-static int choose_layout(const struct job_spec *spec, int devices, int threads, struct layout *ret, json_t *doc,
-                         struct merr *err)
+static int choose_layout(const struct job_spec *spec, int devices, int threads, const struct plan_profile *profile,
+                         struct layout *ret, json_t *doc, struct merr *err)
 {
     struct plan_facts facts = spec_plan_facts(spec);
     struct plan_wish wish;
@@ -80,7 +111,7 @@ static int choose_layout(const struct job_spec *spec, int devices, int threads, 
         return 0;
     }
     wish = spec_plan_wish(spec);
-    return plan_wish_open(&wish) ? settle(spec, devices, threads, ret, doc, err)
+    return plan_wish_open(&wish) ? settle(spec, devices, threads, profile, ret, doc, err)
                                  : plan_layout(&facts, devices, ret, NULL, err);
 }
 
@@ -97,12 +128,12 @@ static int free_port(void)
     return ntohs(a.sin_port);
 }
 
-int solo_plan_assign(const struct job_spec *spec, int devices, int threads, uint64_t generation, const char *dir,
-                     json_t **ret, int *ret_world, struct merr *err)
+int solo_plan_assign(const struct job_spec *spec, int devices, int threads, const struct plan_profile *profile,
+                     uint64_t generation, const char *dir, json_t **ret, int *ret_world, struct merr *err)
 {
     struct assignment a = {.generation = (int64_t)generation, .master_port = free_port(), .spec = spec_to_json(spec)};
     json_t *doc = NULL;
-    int r = a.spec ? choose_layout(spec, devices, threads, &a.layout, a.spec, err)
+    int r = a.spec ? choose_layout(spec, devices, threads, profile, &a.layout, a.spec, err)
                    : merr_set(err, -ENOMEM, "no memory for a spec");
 
     if (r < 0) {

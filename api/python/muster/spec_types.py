@@ -149,11 +149,11 @@ class SpecCommand2Git(TypedDict, total=False):
 class SpecParallel2(TypedDict, total=False):
     tp: Union[int, Literal['auto']]
     pp: Union[int, Literal['auto']]
-    cp: int
+    cp: Union[int, Literal['auto']]
     cp_mode: Literal['zigzag', 'ulysses']
-    virtual_workers: int
-    sequence_parallel: bool
-    zero: int
+    virtual_workers: Union[int, Literal['auto']]
+    sequence_parallel: Union[bool, Literal['auto']]
+    zero: Union[int, Literal['auto']]
     exact: Literal['relaxed', 'strict']
     schedule: Literal['1f1b', 'interleaved', 'zb-h1', 'auto']
     chunks: Union[int, Literal['auto']]

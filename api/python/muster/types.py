@@ -283,6 +283,8 @@ class Plan(TypedDict, total=False):
     schedule: str
     chunks: int
     recompute: str
+    virtual_workers: int
+    sequence_parallel: bool
     layers: List[int]
     step_ms: float
     breakdown_ms: Dict[str, float]

@@ -33,6 +33,12 @@ static void auto_leaves_things_open_and_the_short_form_all_of_them(void **state)
         {"{\"schedule\":\"auto\"}", true, true},
         {"{\"recompute\":\"auto\",\"schedule\":\"zb-h1\"}", true, true},
         {"{\"chunks\":\"auto\"}", true, true},
+        {"{\"cp\":\"auto\"}", true, true},
+        {"{\"cp\":\"auto\",\"exact\":\"strict\"}", true, false}, /* which is for cp 1 alone */
+        {"{\"virtual_workers\":\"auto\"}", true, true},
+        {"{\"sequence_parallel\":\"auto\"}", true, true},
+        {"{\"sequence_parallel\":1}", false, false},
+        {"{\"zero\":\"auto\"}", true, false}, /* 1 */
         {"\"auto\"", true, true},
         {"\"all\"", false, false},
         {"{\"pp\":\"auto\",\"layers\":[2,2]}", false, false}, /* of how many stages? */
@@ -77,7 +83,7 @@ static bool settle(uint64_t memory_bytes)
         spec_free(open);
         return false;
     }
-    plan = spec_plan_json(&job, &p);
+    plan = spec_plan_json(&p);
     doc = json_loads("{" TRAIN ",\"parallel\":\"auto\"}", 0, NULL);
     assert_int_equal(spec_settle(doc, plan), 0);
     assert_int_equal(spec_from_json(doc, &settled, &f), 0);
@@ -90,6 +96,9 @@ static bool settle(uint64_t memory_bytes)
     assert_memory_equal(&shape, &p.best.shape, sizeof(shape));
     wish = spec_plan_kept(&shape);
     assert_false(plan_wish_open(&wish));
+    spec_plan_keep(plan, &job);
+    assert_int_equal(job.virtual_workers, settled->parallel.virtual_workers);
+    assert_int_equal(job.sequence_parallel, settled->parallel.sequence_parallel);
     assert_int_equal(plan_search(&job, &wish, &site, &p, NULL), 0);
     assert_memory_equal(&shape, &p.best.shape, sizeof(shape));
     assert_int_equal(spec_plan_shape(doc, &shape), -EINVAL);

@@ -93,6 +93,31 @@ static void what_the_first_run_settles_stays(void **state)
     assert_int_equal(scene_entry(s, job)->plan.facts.pp, first.pp);
 }
 
+/* More than the eight that a job has which leaves nothing open: the batch has 64 sequences and the node 16 devices. */
+static void virtual_workers_that_the_first_run_settles_stay(void **state)
+{
+    struct scene *s = *state;
+    uint64_t job;
+    const json_t *settled;
+    int workers, cp;
+
+    assert_int_equal(scene_register(s, "n1", "a", 16), 200);
+    job =
+        scene_submit(s, "devices: {min: 1, max: 16}\n"
+                        "train:\n  model: {family: gpt2, layers: 4, hidden: 64, heads: 4, context: 1024, vocab: 256}\n"
+                        "  data: {path: /c.txt, tokenizer: bytes}\n  batch: {sequences: 64}\n  steps: 100\n"
+                        "parallel: {virtual_workers: auto, cp: auto}\n");
+    settled = json_object_get(json_object_get(scene_entry(s, job)->job.plan, "settled"), "parallel");
+    workers = (int)json_integer_value(json_object_get(settled, "virtual_workers"));
+    cp = scene_entry(s, job)->job.layout.cp;
+    assert_true(workers > 8);
+    assert_int_equal(scene_entry(s, job)->plan.facts.virtual_workers, workers);
+    scene_restart(s);
+    assert_int_equal(scene_entry(s, job)->plan.facts.virtual_workers, workers);
+    assert_int_equal(scene_entry(s, job)->pace.workers, workers);
+    assert_int_equal(scene_entry(s, job)->plan.facts.cp, cp);
+}
+
 static void a_closed_layout_is_as_its_spec_says(void **state)
 {
     struct scene *s = *state;
@@ -186,6 +211,7 @@ int main(void)
         TEST(a_waiting_job_is_planned_anew_when_nodes_have_changed_and_not_else),
         TEST(many_that_wait_are_planned_over_several_rounds),
         TEST(what_the_first_run_settles_stays),
+        TEST(virtual_workers_that_the_first_run_settles_stay),
         TEST(a_closed_layout_is_as_its_spec_says),
         TEST(a_dry_run_says_what_would_be_without_a_job),
         TEST(runs_teach_how_fast_a_class_is_and_the_next_plan_knows_it),

@@ -19,19 +19,25 @@ static struct job_spec *spec_of(const char *text)
     return spec;
 }
 
-static struct assignment assigned(const struct job_spec *spec, int devices, uint64_t generation)
+static struct assignment assigned_by(const struct job_spec *spec, int devices, const struct plan_profile *profile,
+                                     uint64_t generation)
 {
     struct assignment a = {.world = 0};
     struct merr err = {.text = ""};
     json_t *doc = NULL;
     int world = 0;
 
-    if (solo_plan_assign(spec, devices, 2, generation, "/jobs/one", &doc, &world, &err) < 0 ||
+    if (solo_plan_assign(spec, devices, 2, profile, generation, "/jobs/one", &doc, &world, &err) < 0 ||
         assignment_read(doc, &a, &err) < 0)
         fail_msg("%s", err.text);
     json_decref(doc);
     assert_int_equal(world, a.world);
     return a;
+}
+
+static struct assignment assigned(const struct job_spec *spec, int devices, uint64_t generation)
+{
+    return assigned_by(spec, devices, NULL, generation);
 }
 
 static void a_command_has_a_rank_on_each_device_of_this_machine(void **state)
@@ -92,6 +98,49 @@ static void what_the_spec_leaves_to_the_planner_is_settled_in_it(void **state)
     spec_free(spec);
 }
 
+static int profile_in(const char *text, struct plan_profile *p, struct merr *err)
+{
+    assert_int_equal(io_publish_file(at("profile.json"), text, strlen(text), 0600, NULL), 0);
+    return solo_plan_profile(at("profile.json"), 2, p, err);
+}
+
+/* The same devices but for how long they take over sums: tp halves the arithmetic, and pays where those are fast. */
+static void the_profile_of_the_machine_decides_the_layout(void **state)
+{
+#define PROFILE(us)                                                                                                    \
+    "{\"version\":1,\"threads\":2,\"products\":[[64,64,64,0.00001]],\"all_reduce\":[[2,1024," us "],[2,65536," us "]]" \
+                                                                                                                  "}"
+    struct job_spec *spec = spec_of(TRAIN("1", "{\"tp\": \"auto\", \"virtual_workers\": 1}"));
+    struct plan_profile *p = calloc(1, sizeof(*p));
+    struct assignment a;
+
+    (void)state;
+    assert_int_equal(profile_in(PROFILE("1"), p, NULL), 0);
+    a = assigned_by(spec, 2, p, 1);
+    assert_int_equal(a.layout.tp, 2);
+    assignment_clear(&a);
+    assert_int_equal(profile_in(PROFILE("1000000"), p, NULL), 0);
+    a = assigned_by(spec, 2, p, 1);
+    assert_int_equal(a.layout.tp, 1);
+    assignment_clear(&a);
+    free(p);
+    spec_free(spec);
+}
+
+static void a_profile_of_other_ranks_or_none_is_refused(void **state)
+{
+    struct plan_profile *p = calloc(1, sizeof(*p));
+    struct merr err = {""};
+
+    (void)state;
+    assert_int_equal(profile_in("{\"version\":1,\"threads\":4}", p, &err), -ERANGE);
+    assert_non_null(strstr(err.text, "of ranks of 4 threads, and these have 2"));
+    assert_int_equal(profile_in("what", p, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "muster profile run"));
+    assert_int_equal(solo_plan_profile(at("nowhere.json"), 2, p, &err), -ENOENT);
+    free(p);
+}
+
 static void too_few_devices_for_one_replica_are_refused(void **state)
 {
     struct job_spec *spec = spec_of(TRAIN("4", "{\"tp\": 2, \"pp\": 2}"));
@@ -100,7 +149,7 @@ static void too_few_devices_for_one_replica_are_refused(void **state)
     int world = -1;
 
     (void)state;
-    assert_int_equal(solo_plan_assign(spec, 2, 1, 1, "/jobs/one", &doc, &world, &err), -ENOSPC);
+    assert_int_equal(solo_plan_assign(spec, 2, 1, NULL, 1, "/jobs/one", &doc, &world, &err), -ENOSPC);
     assert_null(doc);
     assert_int_equal(world, -1);
     assert_string_not_equal(err.text, "");
@@ -157,6 +206,8 @@ int main(void)
         cmocka_unit_test(a_command_has_a_rank_on_each_device_of_this_machine),
         cmocka_unit_test(a_layout_that_the_spec_gives_is_filled_with_replicas),
         cmocka_unit_test(what_the_spec_leaves_to_the_planner_is_settled_in_it),
+        cmocka_unit_test(the_profile_of_the_machine_decides_the_layout),
+        cmocka_unit_test(a_profile_of_other_ranks_or_none_is_refused),
         cmocka_unit_test(too_few_devices_for_one_replica_are_refused),
         cmocka_unit_test(each_kind_of_failure_has_retries_of_its_own_and_waits_grow),
         cmocka_unit_test(faults_of_a_spec_are_listed_and_a_missing_file_is_named),
