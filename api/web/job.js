@@ -137,7 +137,7 @@ function explainBox(id, signal) {
                 c.classes.map((k) => `${k.free} of ${k.total} ${k.class} free`).join(', '))),
             ...e.causes.filter((c) => c.starts?.at).map((c) => h('p.note', {},
                 `Expected to start at ${ui.when(c.starts.at)}, ${BASES[c.starts.basis]?.(c.starts.after ?? 'another job')}.`)),
-            ...job.queue ? [h('p.note', {}, `${job.queue.ahead} ahead of it in the queue, which take ${job.queue.ahead_devices} devices.`)] : []),
+            ...job.queue ? [h('p.note', {}, `${job.queue.ahead} ahead of it in the queue, which take ${job.queue.ahead_devices} devices.`)] : [],
             ...job.finish ? [h('p.note', {}, `To have ended by ${ui.when(job.finish.by)}: ${job.finish.verdict}; it ${job.finish.text}.`)] : []);
         } catch (e) {
             if (e.name !== 'AbortError')
