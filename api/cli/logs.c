@@ -1,7 +1,6 @@
 /* What the ranks of a job print: once or as it comes. */
 #include <errno.h>
 #include <poll.h>
-#include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include "api/times.h"
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/pattern.h"
 #include "base/try.h"
 
 #define LAST_US 30000000 /* after its end, what a job has printed comes within so long, or its node is away */
@@ -24,48 +24,41 @@ struct log_reader {
     struct cli side; /* a connection for what a stream has left out, while that is read */
     struct log_lines *lines;
     const char *job;
-    long long rank;  /* or -1 */
-    long attempt;    /* 0: the newest */
-    long tail;       /* 0: all */
-    int since_s;     /* 0: all */
-    regex_t *grep;   /* borrowed; NULL: all lines */
-    struct buf line; /* with grep: as much of a line as has come */
-    bool chosen;     /* that line was whole */
-    bool many;       /* say whose line it is */
-    bool raw;        /* what it prints goes to the terminal as it is */
-    bool any;        /* something has been printed */
-    bool removed;    /* by the server, which keeps only so much */
-    bool within;     /* the beginning of a line has been printed */
-    int failed;      /* exit status with which the stream was left */
+    long long rank;         /* or -1 */
+    long attempt;           /* 0: the newest */
+    long tail;              /* 0: all */
+    int since_s;            /* 0: all */
+    const char *search;     /* the server looks for this pattern; NULL: all lines */
+    struct pattern *chosen; /* borrowed: of what comes as a stream only lines that it finds; NULL: all */
+    struct buf line;        /* with chosen: as much of a line as has come */
+    bool line_ended;        /* that line was whole */
+    bool many;              /* say whose line it is */
+    bool raw;               /* what it prints goes to the terminal as it is */
+    bool any;               /* something has been printed */
+    bool removed;           /* by the server, which keeps only so much */
+    bool within;            /* the beginning of a line has been printed */
+    int failed;             /* exit status with which the stream was left */
 };
-
-/* Whether a line, which may hold any bytes, has a match; one that does not fit into memory has none. */
-static bool matches(const regex_t *re, const char *line, size_t len)
-{
-    regmatch_t all = {.rm_so = 0, .rm_eo = (regoff_t)len};
-
-    return len <= INT32_MAX && regexec(re, line, 1, &all, REG_STARTEND) == 0;
-}
 
 /* Whether a line is whole and has a match: then it is *text. Until it is whole its beginning is kept. */
 static bool choose(struct log_reader *l, const char **text, size_t *len, bool ended)
 {
-    if (l->chosen) /* the last one, which has been printed */
+    if (l->line_ended) /* the last one, which has been printed */
         buf_reset(&l->line);
-    l->chosen = ended;
+    l->line_ended = ended;
     if (!ended || l->line.len > 0) {
         (void)buf_add(&l->line, *text, *len);
         *text = l->line.data;
         *len = l->line.len;
     }
-    return ended && matches(l->grep, *text, *len);
+    return ended && pattern_finds(l->chosen, *text, *len, NULL);
 }
 
 static void print_text(void *arg, int64_t rank, const char *text, size_t len, bool ended)
 {
     struct log_reader *l = arg;
 
-    if (l->grep && !choose(l, &text, &len, ended))
+    if (l->chosen && !choose(l, &text, &len, ended))
         return;
     l->any = true;
     if (l->c->json)
@@ -130,34 +123,33 @@ static int take(struct log_reader *l, const json_t *piece)
     return r == 0 && fflush(stdout) == 0 ? 0 : cli_fail(CLI_FAILED, "cannot write the output");
 }
 
-static void append(char *text, size_t size, const char *format, long long n)
+/* GET the logs; of is of one of them, from or before a byte, or NULL. Returns an exit status; the answer is new. */
+static int get(struct log_reader *l, const json_t *of, const char *where, long long at, json_t **ret)
 {
-    size_t len = strlen(text);
-
-    (void)snprintf(text + len, size - len, format, n);
-}
-
-/* GET the logs; of is of one of them, from a byte on, or NULL. Returns an exit status; the answer is new. */
-static int get(struct log_reader *l, const json_t *of, long long offset, json_t **ret)
-{
-    char path[256], tail[128] = "/logs";
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+    long long rank = of ? cli_int(of, "rank") : l->rank, generation = of ? cli_int(of, "generation") : l->attempt;
+    char path[256];
+    struct buf b;
     int r;
 
-    if (of)
-        (void)snprintf(tail, sizeof(tail), "/logs?rank=%lld&generation=%lld&offset=%lld", cli_int(of, "rank"),
-                       cli_int(of, "generation"), offset);
-    else
-        (void)snprintf(tail, sizeof(tail), "/logs?offset=0");
-    if (!of && l->rank >= 0)
-        append(tail, sizeof(tail), "&rank=%lld", l->rank);
-    if (!of && l->attempt > 0)
-        append(tail, sizeof(tail), "&generation=%lld", l->attempt);
-    if (!of && l->tail > 0)
-        append(tail, sizeof(tail), "&tail=%lld", l->tail);
-    if (!of && l->since_s > 0)
-        append(tail, sizeof(tail), "&since_s=%lld", l->since_s);
-    r = cli_job_path(l->job, tail, path);
-    return r ? r : cli_call(&l->side, "GET", path, NULL, NULL, ret);
+    TRY(cli_job_path(l->job, "/logs", path));
+    buf_init(&b, 8192);
+    (void)buf_printf(&b, "%s?%s=%lld", path, where, at);
+    if (rank >= 0)
+        (void)buf_printf(&b, "&rank=%lld", rank);
+    if (generation > 0)
+        (void)buf_printf(&b, "&generation=%lld", generation);
+    if ((!of || l->search) && l->tail > 0)
+        (void)buf_printf(&b, "&tail=%ld", l->tail);
+    if ((!of || l->search) && l->since_s > 0)
+        (void)buf_printf(&b, "&since_s=%d", l->since_s);
+    if (l->search)
+        (void)buf_addstr(&b, "&grep=");
+    for (const char *p = l->search; p && *p; p++)
+        (void)buf_printf(&b, strchr(plain, *p) ? "%c" : "%%%02X", (unsigned char)*p);
+    r = cli_call(&l->side, "GET", buf_text(&b), NULL, NULL, ret);
+    buf_clear(&b);
+    return r;
 }
 
 /* Print a log from where it has been printed up to a byte, as far as the server has it. Returns an exit status. */
@@ -170,7 +162,7 @@ static int read_on(struct log_reader *l, const json_t *of, long long end)
     while (r == 0 && at < end && at > was) {
         json_t *answer;
 
-        r = get(l, of, at, &answer);
+        r = get(l, of, "offset", at, &answer);
         if (r)
             break;
         r = take(l, json_array_get(json_object_get(answer, "logs"), 0));
@@ -207,6 +199,86 @@ static int on_log(void *arg, const char *type, const json_t *piece)
     return l->failed ? 1 : 0;
 }
 
+/* --- what the server finds ------------------------------------------------------------------------------- */
+
+/* Print the lines of a text, each of which is ended. */
+static void print_found(struct log_reader *l, const json_t *log, const char *text)
+{
+    for (const char *nl; (nl = strchr(text, '\n')) != NULL; text = nl + 1)
+        print_text(l, cli_int(log, "rank"), text, (size_t)(nl - text), true);
+}
+
+static long count_lines(const char *text)
+{
+    long n = 0;
+
+    for (; *text; text++)
+        n += *text == '\n';
+    return n;
+}
+
+/* The last lines of a log that match, from its first answer on: stretch by stretch back. Returns an exit status. */
+static int search_back(struct log_reader *l, const json_t *log)
+{
+    json_auto_t *texts = json_array(); /* the newest first */
+    json_t *piece = json_incref((json_t *)log);
+    long wanted = l->tail;
+    int r = 0;
+
+    while (r == 0 && piece) {
+        long long from = cli_int(piece, "offset");
+        bool more = from > 0 && from < cli_int(piece, "next_offset");
+
+        (void)json_array_append(texts, json_object_get(piece, "text"));
+        l->tail -= count_lines(cli_str(piece, "text"));
+        json_decref(piece);
+        piece = NULL;
+        if (more && l->tail > 0) {
+            json_auto_t *answer = NULL;
+
+            r = get(l, log, "before", from, &answer);
+            piece = r ? NULL : json_incref(json_array_get(json_object_get(answer, "logs"), 0));
+        }
+    }
+    l->tail = wanted;
+    for (size_t i = json_array_size(texts); r == 0 && i > 0; i--)
+        print_found(l, log, json_string_value(json_array_get(texts, i - 1)));
+    return r;
+}
+
+/* All lines of a log that match, from its first answer on. Returns an exit status. */
+static int search_on(struct log_reader *l, const json_t *log)
+{
+    json_t *piece = json_incref((json_t *)log);
+    int r = 0;
+
+    while (r == 0 && piece) {
+        long long to = cli_int(piece, "next_offset");
+        bool more = to < cli_int(piece, "size") && to > cli_int(piece, "offset");
+
+        print_found(l, log, cli_str(piece, "text"));
+        json_decref(piece);
+        piece = NULL;
+        if (more) {
+            json_auto_t *answer = NULL;
+
+            r = get(l, log, "offset", to, &answer);
+            piece = r ? NULL : json_incref(json_array_get(json_object_get(answer, "logs"), 0));
+        }
+    }
+    return r;
+}
+
+static int print_search(struct log_reader *l, const json_t *answer)
+{
+    const json_t *log;
+    size_t i;
+
+    json_array_foreach (json_object_get(answer, "logs"), i, log)
+        TRY(l->tail > 0 ? search_back(l, log) : search_on(l, log));
+    return fflush(stdout) == 0 ? 0 : cli_fail(CLI_FAILED, "cannot write the output");
+}
+
 /* --- one document ---------------------------------------------------------------------------------------- */
 
 /* Put what of a log is beyond its first answer into text. Returns an exit status, with the reason said. */
@@ -219,7 +291,7 @@ static int read_rest(struct log_reader *l, json_t *log, struct buf *text)
         json_t *answer, *more;
 
         was = cli_int(log, "next_offset");
-        r = get(l, log, was, &answer);
+        r = get(l, log, "offset", was, &answer);
         if (r)
             break;
         more = json_array_get(json_object_get(answer, "logs"), 0);
@@ -291,7 +363,7 @@ static int go_on(struct log_reader *l)
     while (!complete && clock_mono_us() < deadline_us) {
         json_auto_t *answer = NULL;
 
-        TRY(get(l, NULL, 0, &answer));
+        TRY(get(l, NULL, "offset", 0, &answer));
         complete = !json_is_false(json_object_get(answer, "complete")); /* an older server does not say */
         TRY(read_all(l, answer));
         if (!complete)
@@ -305,12 +377,17 @@ static int print_logs(struct log_reader *l, bool follow)
     json_t *answer;
     int r;
 
-    TRY(get(l, NULL, 0, &answer));
+    TRY(get(l, NULL, "offset", 0, &answer));
     l->removed = json_is_true(json_object_get(answer, "removed"));
     if (!follow && l->c->json)
         return print_document_new(l, answer);
     l->many = l->rank < 0 && (follow || json_array_size(json_object_get(answer, "logs")) > 1);
-    l->lines = log_lines_new(l->many || l->grep, print_text, l);
+    if (l->search) {
+        r = print_search(l, answer);
+        json_decref(answer);
+        return r;
+    }
+    l->lines = log_lines_new(l->many || l->chosen, print_text, l);
     r = l->lines ? read_all(l, answer) : cli_fail(CLI_FAILED, "no memory");
     json_decref(answer);
     l->tail = l->since_s = 0;
@@ -330,7 +407,7 @@ static int print_attempts(struct log_reader *l)
     int since_s = l->since_s;
     size_t i;
 
-    TRY(get(l, NULL, 0, &answer));
+    TRY(get(l, NULL, "offset", 0, &answer));
     json_array_foreach (json_object_get(answer, "attempts"), i, attempt) {
         l->attempt = (long)json_integer_value(attempt);
         l->tail = tail;
@@ -372,8 +449,8 @@ int logs_run(struct cli *c)
     bool any = false, follow = cli_option(c, "follow"), every = cli_option(c, "all-attempts");
     const char *pattern = cli_option(c, "grep"), *since = cli_option(c, "since");
     long rank = (long)wish.rank;
-    char why[128];
-    regex_t re;
+    struct pattern *p = NULL;
+    struct merr err;
     int r;
 
     if (since && (times_parse(since, &wish.since_s) < 0 || wish.since_s == 0))
@@ -384,15 +461,12 @@ int logs_run(struct cli *c)
         return cli_fail(CLI_USAGE, "--follow is of the newest attempt; leave out --attempt");
     if (pattern && c->json)
         return cli_fail(CLI_USAGE, "--grep chooses lines of text; leave out -o json");
-    r = pattern ? regcomp(&re, pattern, REG_EXTENDED) : 0;
-    if (r != 0) {
-        (void)regerror(r, &re, why, sizeof(why));
-        return cli_fail(CLI_USAGE, "--grep '%.64s' is no regular expression: %s", pattern, why);
-    }
-    wish.grep = pattern ? &re : NULL;
+    if (pattern && pattern_new(pattern, &p, &err) < 0)
+        return cli_fail(CLI_USAGE, "--grep '%.64s' is no pattern: %s", pattern, err.text);
+    wish.search = follow ? NULL : pattern; /* a stream has all lines */
+    wish.chosen = follow ? p : NULL;
     r = run(c, wish, follow, every, &any);
-    if (pattern)
-        regfree(&re);
+    pattern_free(p);
 
     if (r == 0 && !any && !c->json && rank >= 0)
         (void)fprintf(stderr, "no output of rank %ld of job '%s'\n", rank, c->arg[0]);

@@ -3,7 +3,8 @@ import { follow, get } from './api.js';
 import { save } from './chart.js';
 import { h, isEnded, sentence, text } from './ui.js';
 
-const LINES_MAX = 5000, TAIL = 500;
+const LINES_MAX = 5000, TAIL = 500, FOUND_MAX = 1000; /* of each rank */
+const FOUND_BYTES = 1 << 20, TYPING_MS = 300;
 const LAST_TRIES = 60, LAST_PAUSE_MS = 500;
 const READS_MAX = 16; /* for one gap: about what the panel can show */
 const FILE_MAX = 256 << 20; /* bytes of a file that is taken home */
@@ -23,6 +24,9 @@ export function paint(words) {
         return null;
     }).filter((part) => part !== null);
 }
+
+/* Words as a pattern of the server's, of either case. */
+const asPattern = (words) => encodeURIComponent(`(?i)${words.replace(/[^A-Za-z0-9 _\u0080-\uffff]/g, '\\$&')}`);
 
 const STAMP = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z/; /* as our own programs begin their lines */
 
@@ -49,7 +53,7 @@ export function logPanel(id, signal) {
     const note = h('p.note.pad', { 'aria-live': 'polite' });
     const el = h('section.panel.log-panel', { 'aria-label': 'Log' }, h('.panel-head', {}, h('h2', {}, 'Log'),
         h('label.check', { for: 'follow-log' }, tailing, 'Follow'), find, attempt, select, home), note, box);
-    let round = null, ranks = 0, many = false, job = null, searched = false;
+    let round = null, ranks = 0, many = false, job = null, typing = 0, looked = '';
     const partial = new Map(); /* rank → element of a line that has not ended */
 
     const bottom = () => { if (tailing.checked) box.scrollTop = box.scrollHeight; };
@@ -76,15 +80,10 @@ export function logPanel(id, signal) {
         attempt.hidden = false;
     }
 
-    /* Show the lines alone that have the words. */
+    /* Show a line that has come only if it has the words; the server chose those before. */
     function sift(row) {
-        const words = find.value.trim().toLowerCase();
-        for (const r of row ? [row] : box.children)
-            r.hidden = !!words && !r.textContent.toLowerCase().includes(words);
-        if (words && !row)
-            text(note, `${[...box.children].filter((r) => !r.hidden).length} of the last ${box.children.length} lines.`);
-        else if (!row && box.children.length)
-            text(note, '');
+        const words = looked.toLowerCase();
+        row.hidden = !!words && !row.lastChild.textContent.toLowerCase().includes(words);
     }
 
     /* All that is kept of what was chosen, rank by rank. */
@@ -140,7 +139,7 @@ export function logPanel(id, signal) {
         });
         while (box.children.length > LINES_MAX)
             box.firstChild.remove();
-        if (!find.value.trim())
+        if (!looked)
             text(note, '');
         bottom();
     }
@@ -151,7 +150,9 @@ export function logPanel(id, signal) {
         round?.abort();
         round = new AbortController();
         const mine = round.signal, rank = (select.value ? `&rank=${select.value}` : '') + generation();
-        const tail = searched ? LINES_MAX : TAIL, chosen = !!attempt.value; /* of an earlier attempt nothing comes */
+        looked = find.value.trim();
+        const tail = looked ? FOUND_MAX : TAIL, chosen = !!attempt.value; /* of an earlier attempt nothing comes */
+        const grep = looked ? `&grep=${asPattern(looked)}` : '';
         const reached = new Map();
         let turn = Promise.resolve();
         clear();
@@ -177,16 +178,21 @@ export function logPanel(id, signal) {
                 add(p);
         };
         try {
-            const past = await get(`/v1/jobs/${id}/logs?tail=${tail}${rank}`, mine);
+            const past = await get(`/v1/jobs/${id}/logs?tail=${tail}${rank}${grep}`, mine);
+            past.logs.forEach((p) => reached.set(`${p.generation}:${p.rank}`, p.next_offset));
+            if (looked)
+                for (const p of past.logs)
+                    await searchBack(p, tail, grep, mine);
             offer(Math.max(ranks, ...past.logs.map((p) => p.rank + 1))); /* a job that has ended has no assignment */
             offerAttempts(past.attempts);
             many = !select.value && ranks > 1;
-            past.logs.forEach((p) => reached.set(`${p.generation}:${p.rank}`, p.next_offset));
             (many ? byTime(past.logs) : past.logs).forEach((p) => p.text && put(p));
-            if (!box.children.length)
+            if (looked)
+                text(note, `${box.children.length} ${box.children.length === 1 ? 'line' : 'lines'} found${
+                    past.logs.some((p) => p.offset > 0) ? ', the last that there are' : ''}.`);
+            else if (!box.children.length)
                 text(note, past.removed ? 'Its logs were removed: those of all jobs took more than the server keeps.'
                     : job && isEnded(job) ? 'It wrote nothing.' : 'Nothing written yet.');
-            sift();
             if (chosen || (job && isEnded(job)))
                 return;
             const next = (p) => { turn = turn.then(() => mine.aborted || fresh(p)).catch(failed); };
@@ -208,6 +214,17 @@ export function logPanel(id, signal) {
         }
     }
 
+    /* Put before what was found of a log what is found further back, until there is enough. */
+    async function searchBack(p, wanted, grep, mine) {
+        while (p.offset > 0 && p.offset < p.next_offset && p.text.split('\n').length <= wanted && p.text.length < FOUND_BYTES) {
+            const [more] = (await get(`/v1/jobs/${id}/logs?rank=${p.rank}&generation=${p.generation}&tail=${wanted}&before=${p.offset}${grep}`, mine)).logs;
+            if (!more || more.offset >= p.offset)
+                break;
+            p.text = more.text + p.text;
+            p.offset = more.offset;
+        }
+    }
+
     function failed(e) {
         if (e.name !== 'AbortError')
             text(note, sentence(e.message));
@@ -216,16 +233,14 @@ export function logPanel(id, signal) {
     select.addEventListener('change', load);
     attempt.addEventListener('change', load);
     find.addEventListener('input', () => {
-        if (searched || !find.value.trim())
-            return sift();
-        searched = true; /* further back than what is shown at first */
-        load();
+        clearTimeout(typing);
+        typing = setTimeout(() => find.value.trim() !== looked && load(), TYPING_MS);
     });
     tailing.addEventListener('change', bottom);
     box.addEventListener('scroll', () => {
         tailing.checked = box.scrollHeight - box.scrollTop - box.clientHeight < 40;
     });
-    signal.addEventListener('abort', () => round?.abort(), { once: true });
+    signal.addEventListener('abort', () => { clearTimeout(typing); round?.abort(); }, { once: true });
 
     return { el, update(now) {
         const first = !job, had = job?.generation, n = Math.max(now.assignment?.length ?? 0, ranks);

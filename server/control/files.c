@@ -146,12 +146,27 @@ void files_take_report(struct files *f, struct call *call)
 
 void files_answer_logs(const struct files *f, struct call *call)
 {
-    json_t *answer = spool_read_logs(&f->spool, call->job, (int)call_number(call, "rank", -1),
-                                     (int)call_number(call, "generation", 0), call_number(call, "offset", 0),
-                                     (int)call_number(call, "tail", 0), (int)call_number(call, "since_s", 0));
+    const char *grep = http_query(call->req, "grep");
+    struct pattern *pattern = NULL;
+    struct spool_search search = {.before = call_number(call, "before", 0)};
+    struct merr err;
+    int r = grep ? pattern_new(grep, &pattern, &err) : 0;
 
-    (void)json_object_set_new(answer, "complete", json_boolean(call->flag));
-    call_answer_new(call, 200, answer);
+    search.pattern = pattern;
+    if (r == -EINVAL) {
+        call_problem(call, 422, "query-invalid", "'grep' is no pattern: %s", err.text);
+    } else if (r < 0) {
+        call_problem(call, 503, "no-memory", "the logs cannot be searched now; try again");
+    } else {
+        json_t *answer = spool_read_logs(&f->spool, call->job, (int)call_number(call, "rank", -1),
+                                         (int)call_number(call, "generation", 0), call_number(call, "offset", 0),
+                                         (int)call_number(call, "tail", 0), (int)call_number(call, "since_s", 0),
+                                         grep ? &search : NULL);
+
+        (void)json_object_set_new(answer, "complete", json_boolean(call->flag));
+        call_answer_new(call, 200, answer);
+    }
+    pattern_free(pattern);
     call_deliver(call);
 }
 

@@ -444,6 +444,10 @@ void jobs_logs(struct core *c, struct call *call)
         return;
     ended = !f.entry;
     found_clear(&f);
+    if (http_wants_stream(call->req) && http_query(call->req, "grep")) {
+        call_problem(call, 422, "query-invalid", "a stream has all lines; leave out 'grep', and choose from them");
+        return;
+    }
     if (http_wants_stream(call->req)) {
         timeline_follow_logs(c, call, (int)call_number(call, "rank", -1), ended);
         return;

@@ -34,6 +34,8 @@ const struct query_parameter queries_logs[] = {
     QUERY_NUMBER("tail", 0, INT32_MAX),
     QUERY_NUMBER("since_s", 1, INT32_MAX),
     QUERY_NUMBER("follow", 0, 1),
+    QUERY_TEXT("grep"),
+    QUERY_NUMBER("before", 1, INT64_MAX),
     END,
 };
 const struct query_parameter queries_metrics[] = {QUERY_TEXT("names"), QUERY_NUMBER("points", 0, 1000000), END};

@@ -90,35 +90,51 @@ static int64_t tail_offset(const struct spool *s, uint64_t job, const char *name
     return from;
 }
 
-static json_t *read_log(const struct spool *s, uint64_t job, int rank, int generation, int64_t offset, int tail,
-                        int since_s, size_t most, char *scratch)
+/* Text from an offset on, as much as there is room for. Returns 0 or a negative errno. */
+static int read_text(const struct spool *s, uint64_t job, const char *name, const struct spool_extent *e,
+                     int64_t offset, char *scratch, size_t most, struct spool_stretch *ret)
 {
+    ssize_t got = spool_read(s, job, name, e, &offset, scratch, most);
+
+    if (got < 0)
+        return (int)got;
+    if (got > 0 && offset + got < e->length) { /* where the answer is cut, end with a whole line, or character */
+        const char *nl = memrchr(scratch, '\n', (size_t)got);
+
+        if (offset + got != e->gap_from)
+            got = nl ? nl - scratch + 1 : (ssize_t)utf8_cut(scratch, (size_t)got);
+    }
+    *ret = (struct spool_stretch){.from = offset, .to = offset + got, .len = (size_t)got};
+    return 0;
+}
+
+static json_t *read_log(const struct spool *s, uint64_t job, int rank, int generation, int64_t offset, int tail,
+                        int since_s, const struct spool_search *search, int n, char *scratch)
+{
+    size_t most = (size_t)(SPOOL_ANSWER_MAX / n);
+    struct spool_stretch stretch;
     char name[SPOOL_NAME_MAX];
     struct spool_extent e;
-    ssize_t got;
+    int r;
 
     spool_log_name(rank, generation, name);
-    got = spool_measure(s, job, name, &e);
-    if (got >= 0 && tail > 0)
+    r = spool_measure(s, job, name, &e);
+    if (r < 0)
+        return NULL;
+    if (tail > 0 && !search)
         offset = tail_offset(s, job, name, &e, tail, most, scratch);
-    if (got >= 0 && since_s > 0 && s->clock) {
+    if (since_s > 0 && s->clock) {
         int64_t at = spool_times_find(s, job, name, clock_read_wall_us(s->clock) / 1000000 - since_s, e.length);
 
         offset = at > offset ? at : offset;
     }
-    if (got >= 0)
-        got = spool_read(s, job, name, &e, &offset, scratch, most);
-    if (got < 0)
+    r = search ? spool_search_log(s, job, name, &e, search, offset, tail, n, scratch, most, &stretch)
+               : read_text(s, job, name, &e, offset, scratch, most, &stretch);
+    if (r < 0)
         return NULL;
-    if (got > 0 && offset + got < e.length) { /* where the answer is cut, end with a whole line, or character */
-        const char *nl = memrchr(scratch, '\n', (size_t)got);
-
-        if (offset + got != e.gap_from)
-            got = nl ? nl - scratch + 1 : (ssize_t)utf8_cut(scratch, (size_t)got);
-    }
-    utf8_patch(scratch, (size_t)got);
+    utf8_patch(scratch, stretch.len);
     return json_pack("{s:i, s:i, s:I, s:s%, s:I, s:I, s:o*}", "rank", rank, "generation", generation, "offset",
-                     (json_int_t)offset, "text", scratch, (size_t)got, "next_offset", (json_int_t)(offset + got),
+                     (json_int_t)stretch.from, "text", scratch, stretch.len, "next_offset", (json_int_t)stretch.to,
                      "size", (json_int_t)e.length, "left_out",
                      e.gap_to > 0 ? json_pack("{s:I, s:I}", "from", (json_int_t)e.gap_from, "to", (json_int_t)e.gap_to)
                                   : NULL);
@@ -137,7 +153,7 @@ static void add_lines(json_t *lines, const char *text, size_t len)
 }
 
 json_t *spool_read_logs(const struct spool *s, uint64_t job, int rank, int generation, int64_t offset, int tail,
-                        int since_s)
+                        int since_s, const struct spool_search *search)
 {
     json_t *logs = json_array(), *lines = json_array();
     struct found f = {.rank = rank, .generation = generation};
@@ -151,7 +167,7 @@ json_t *spool_read_logs(const struct spool *s, uint64_t job, int rank, int gener
     n = __builtin_popcountll(f.ranks);
     for (int i = 0; scratch && i < RANKS_SHOWN; i++) {
         json_t *log = f.ranks >> i & 1 ? read_log(s, job, rank >= 0 ? rank : i, f.generation, offset, tail, since_s,
-                                                  (size_t)(SPOOL_ANSWER_MAX / n), scratch)
+                                                  search, n, scratch)
                                        : NULL;
 
         if (!log)

@@ -163,7 +163,7 @@ def test_a_log_has_attempts_colours_a_search_and_a_file(page, job, tmp_path):
     assert [e.text for e in page.find(".log .ansi-bad")] == ["a red word"]
     page.find('[aria-label="Find in the log"]')[0].send_keys("RED")
     page.wait("only what was looked for", lambda: box.text.splitlines() == ["a red word and others"])
-    page.says("1 of the last 2 lines.")
+    page.says("1 line found.")
     page.find('[aria-label="Find in the log"]')[0].clear()
     page.find('[aria-label="Find in the log"]')[0].send_keys(" ")
     page.find('[aria-label="Attempt"] option[value="1"]')[0].click()

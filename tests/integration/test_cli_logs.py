@@ -44,8 +44,22 @@ def test_only_lines_with_a_match_are_printed_also_one_that_has_no_end(done):
         "--- attempt 1 ---", "no end 1", "--- attempt 2 ---", "no end 2"]
     cluster, job = done
     refused = cluster.muster("logs", job, "--grep", "(")
-    assert refused.returncode == 2 and "no regular expression" in refused.stderr
+    assert refused.returncode == 2 and "--grep '(' is no pattern: a ( has no )" in refused.stderr
     assert cluster.muster("logs", job, "--follow", "--attempt", "1").returncode == 2
+
+
+def test_the_server_looks_for_lines_and_the_last_are_the_last_that_match(done):
+    assert lines(done, "--grep", "line", "--tail", "2") == ["attempt 2 line 4", "attempt 2 line 5"]
+    of_one = ["--attempt", "1", "--rank", "0"]
+    assert lines(done, "--grep", "(?i)LINE [1-3]$", "--tail", "1", *of_one) == ["attempt 1 line 3"]
+    assert lines(done, "--follow", "--grep", "line 3") == ["[0] attempt 2 line 3"]
+    cluster, job = done
+    found = cluster.api("GET", f"/v1/jobs/{job}/logs?grep=line%20%5B12%5D")
+    assert found["lines"] == ["attempt 2 line 1", "attempt 2 line 2"]
+    assert found["logs"][0]["next_offset"] == found["logs"][0]["size"]
+    for query, why in (("grep=(", "a ( has no )"), ("grep=" + "a" * 513, "1 to 512"), ("grep=", "1 to 512")):
+        status, refused = cluster.request("GET", f"/v1/jobs/{job}/logs?{query}")
+        assert status == 422 and "query-invalid" in str(refused) and why in str(refused)
 
 
 def test_what_came_since_is_printed_as_the_server_noted_its_time(done):

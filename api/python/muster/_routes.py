@@ -86,11 +86,12 @@ class Routes:
                 query={'limit': limit, 'cursor': cursor}))
 
     def read_job_logs(self, id: str, *, rank: Optional[int] = None, generation: Optional[int] = None,
-            offset: Optional[int] = None, tail: Optional[int] = None,
-            since_s: Optional[int] = None) -> ReadJobLogsAnswer:
+            offset: Optional[int] = None, tail: Optional[int] = None, since_s: Optional[int] = None,
+            grep: Optional[str] = None, before: Optional[int] = None) -> ReadJobLogsAnswer:
         """GET /v1/jobs/{id}/logs: Output of a job's ranks."""
         return cast('ReadJobLogsAnswer', self._transport.call('GET', f"/v1/jobs/{quote(id)}/logs",
-                query={'rank': rank, 'generation': generation, 'offset': offset, 'tail': tail, 'since_s': since_s}))
+                query={'rank': rank, 'generation': generation, 'offset': offset, 'tail': tail, 'since_s': since_s,
+                'grep': grep, 'before': before}))
 
     def read_job_metrics(self, id: str, *, names: Optional[str] = None,
             points: Optional[int] = None) -> ReadJobMetricsAnswer:
@@ -403,11 +404,12 @@ class AsyncRoutes:
                 query={'limit': limit, 'cursor': cursor}))
 
     async def read_job_logs(self, id: str, *, rank: Optional[int] = None, generation: Optional[int] = None,
-            offset: Optional[int] = None, tail: Optional[int] = None,
-            since_s: Optional[int] = None) -> ReadJobLogsAnswer:
+            offset: Optional[int] = None, tail: Optional[int] = None, since_s: Optional[int] = None,
+            grep: Optional[str] = None, before: Optional[int] = None) -> ReadJobLogsAnswer:
         """GET /v1/jobs/{id}/logs: Output of a job's ranks."""
         return cast('ReadJobLogsAnswer', await self._call('GET', f"/v1/jobs/{quote(id)}/logs", query={'rank': rank,
-                'generation': generation, 'offset': offset, 'tail': tail, 'since_s': since_s}))
+                'generation': generation, 'offset': offset, 'tail': tail, 'since_s': since_s, 'grep': grep,
+                'before': before}))
 
     async def read_job_metrics(self, id: str, *, names: Optional[str] = None,
             points: Optional[int] = None) -> ReadJobMetricsAnswer:

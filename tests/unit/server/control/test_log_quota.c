@@ -93,11 +93,11 @@ static void removed_logs_are_told_take_in_no_more_and_leave_the_metrics(void **s
 
     limit(s, 10000);
     job = ended(s, "ann", 20000);
-    answer = spool_read_logs(&s->cfg.spool, job, -1, 0, 0, 0, 0);
+    answer = spool_read_logs(&s->cfg.spool, job, -1, 0, 0, 0, 0, NULL);
     assert_true(json_is_false(json_object_get(answer, "removed")));
     json_decref(answer);
     scene_wait(s, 11);
-    answer = spool_read_logs(&s->cfg.spool, job, -1, 0, 0, 0, 0);
+    answer = spool_read_logs(&s->cfg.spool, job, -1, 0, 0, 0, 0, NULL);
     assert_true(json_is_true(json_object_get(answer, "removed")));
     assert_int_equal(json_array_size(json_object_get(answer, "logs")), 0);
     json_decref(answer);

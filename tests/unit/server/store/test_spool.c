@@ -116,12 +116,12 @@ static void pieces_are_taken_in_once_and_in_order(void **state)
     assert_int_equal(hand_in(spool, "j1", 9, "late\n", &fresh), 4); /* a gap: go on from 4 */
     assert_int_equal(hand_in(spool, "j1", 4, "two\nth", &fresh), 10);
     assert_int_equal(fresh, 2);
-    logs = spool_read_logs(spool, 1, -1, 0, 0, 0, 0);
+    logs = spool_read_logs(spool, 1, -1, 0, 0, 0, 0, NULL);
     assert_string_equal(json_string_value(json_object_get(json_array_get(json_object_get(logs, "logs"), 0), "text")),
                         "one\ntwo\nth");
     assert_int_equal(json_array_size(json_object_get(logs, "lines")), 3);
     json_decref(logs);
-    logs = spool_read_logs(spool, 1, 0, 1, 0, 1, 0); /* the last line */
+    logs = spool_read_logs(spool, 1, 0, 1, 0, 1, 0, NULL); /* the last line */
     assert_string_equal(json_string_value(json_array_get(json_object_get(logs, "lines"), 0)), "th");
     json_decref(logs);
 }
@@ -255,13 +255,13 @@ static void long_logs_are_cut_at_a_line_and_their_tail_is_their_end(void **state
 
     write_long_logs(of(state), lines);
     for (int rank = -1; rank <= 0; rank++) { /* both, one: as much of the end as there is room for */
-        got = spool_read_logs(of(state), 1, rank, 9, 0, INT32_MAX, 0);
+        got = spool_read_logs(of(state), 1, rank, 9, 0, INT32_MAX, 0, NULL);
         json_array_foreach (json_object_get(got, "logs"), i, log)
             assert_int_equal(json_integer_value(json_object_get(log, "next_offset")), lines * 10 + 7);
         assert_int_equal(i, rank < 0 ? 2 : 1);
         json_decref(got);
     }
-    got = spool_read_logs(of(state), 1, 0, 9, 0, 0, 0);
+    got = spool_read_logs(of(state), 1, 0, 9, 0, 0, 0, NULL);
     text = json_object_get(json_array_get(json_object_get(got, "logs"), 0), "text");
     assert_int_equal(json_string_length(text), SPOOL_ANSWER_MAX / 10 * 10);
     log = json_array_get(json_object_get(got, "logs"), 0);
@@ -282,7 +282,7 @@ static void a_line_longer_than_an_answer_is_cut_between_characters(void **state)
         assert_int_equal(buf_addstr(&text, "\xe2\x82\xac"), 0);
     write_file(of(state), "rank-00000.g1.log", text.data, text.len);
     while (at < (int64_t)text.len) {
-        json_t *got = spool_read_logs(of(state), 1, 0, 1, at, 0, 0),
+        json_t *got = spool_read_logs(of(state), 1, 0, 1, at, 0, 0, NULL),
                *log = json_array_get(json_object_get(got, "logs"), 0);
         json_t *part = json_object_get(log, "text");
 
@@ -292,7 +292,7 @@ static void a_line_longer_than_an_answer_is_cut_between_characters(void **state)
         assert_int_equal(json_integer_value(json_object_get(log, "next_offset")), at);
         json_decref(got);
     }
-    tail = spool_read_logs(of(state), 1, 0, 1, 0, 5, 0);
+    tail = spool_read_logs(of(state), 1, 0, 1, 0, 5, 0, NULL);
     last = json_object_get(json_array_get(json_object_get(tail, "logs"), 0), "text");
     assert_null(strchr(json_string_value(last), '?')); /* the end of it begins with a whole character, too */
     assert_true(json_string_length(last) > SPOOL_ANSWER_MAX - 3);
@@ -306,7 +306,7 @@ static void bytes_that_are_no_text_do_not_break_an_answer(void **state)
     json_t *logs;
 
     write_file(of(state), "rank-00005.g3.log", raw, sizeof(raw) - 1);
-    logs = spool_read_logs(of(state), 1, 5, 0, 0, 0, 0);
+    logs = spool_read_logs(of(state), 1, 5, 0, 0, 0, 0, NULL);
     assert_string_equal(json_string_value(json_array_get(json_object_get(logs, "lines"), 0)),
                         "ok ?\?\?( \xe2\x82\xac end");
     json_decref(logs);

@@ -131,7 +131,7 @@ static void of_a_log_of_100_mib_the_first_16_and_the_newest_48_are_kept(void **s
     assert_int_equal(check(s, e.gap_from, 500), e.gap_to); /* what is gone is passed over, and told */
     assert_int_equal(check(s, e.gap_to - 1, 500), e.gap_to);
     assert_int_equal(check(s, SPOOL_PART - 3, 500), SPOOL_PART - 3); /* over the end of a part */
-    logs = spool_read_logs(&s->spool, 1, 0, 1, 0, 3, 0);
+    logs = spool_read_logs(&s->spool, 1, 0, 1, 0, 3, 0, NULL);
     log = json_array_get(json_object_get(logs, "logs"), 0);
     assert_int_equal(json_integer_value(json_object_get(log, "size")), e.length);
     assert_int_equal(json_integer_value(json_object_get(json_object_get(log, "left_out"), "from")), e.gap_from);

@@ -53,7 +53,7 @@ static void come(struct scene *s, const char *line)
 
 static void expect_since(struct scene *s, int since_s, const char *text)
 {
-    json_t *answer = spool_read_logs(&s->spool, 1, 0, 1, 0, 0, since_s);
+    json_t *answer = spool_read_logs(&s->spool, 1, 0, 1, 0, 0, since_s, NULL);
 
     assert_string_equal(json_string_value(json_object_get(json_array_get(json_object_get(answer, "logs"), 0), "text")),
                         text);
