@@ -144,9 +144,9 @@ int cli_job_path(const char *id, const char *tail, char out[256])
 {
     static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 
-    if (strlen(id) > 64 || strspn(id, good) != strlen(id))
+    if (!*id || *id == '.' || strlen(id) > 64 || strspn(id, good) != strlen(id)) /* .. would lead elsewhere */
         return cli_fail(CLI_NOT_FOUND, "no job '%.64s'; `muster list` shows those there are", id);
-    (void)snprintf(out, 256, "/v1/jobs/%s%s%s", *id && strspn(id, "0123456789") == strlen(id) ? "j" : "", id, tail);
+    (void)snprintf(out, 256, "/v1/jobs/%s%s%s", strspn(id, "0123456789") == strlen(id) ? "j" : "", id, tail);
     return 0;
 }
 
