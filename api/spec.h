@@ -235,6 +235,10 @@ struct job_spec {
     json_t *after; /* owned: a list of {job, when}; NULL: none */
     enum on_broken on_broken;
     bool singleton;
+    struct {
+        char *webhook;        /* of its user; NULL: none */
+        struct spec_names on; /* of what it hears: "failed", ... */
+    } notify;
     char *reservation; /* on whose devices it runs; NULL: none's */
 
     struct { /* seconds; 0: none */

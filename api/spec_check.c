@@ -479,6 +479,24 @@ static void check_compress(struct reading *r)
                    s->compress.dp);
 }
 
+static void check_notify(struct reading *r)
+{
+    static const char *const words[] = {"started",    "succeeded", "failed", "cancelled",
+                                        "recovering", "suspended", "hung",   "slow"};
+    const struct spec_names *on = &r->spec->notify.on;
+    char pointer[32];
+
+    for (size_t i = 0, k; i < on->n; i++) {
+        (void)snprintf(pointer, sizeof(pointer), "/notify/on/%zu", i);
+        for (k = 0; k < sizeof(words) / sizeof(words[0]) && strcmp(words[k], on->v[i]) != 0;)
+            k++;
+        if (k == sizeof(words) / sizeof(words[0]))
+            faults_add_unknown(r->f, pointer, "notice", on->v[i], words, k);
+    }
+    if (on->n > 0 && absent(r, "/notify/webhook"))
+        faults_add(r->f, "/notify/webhook", "is needed: on says of what, and this says who is told");
+}
+
 void spec_check(struct reading *r)
 {
     const struct job_spec *s = r->spec;
@@ -488,6 +506,8 @@ void spec_check(struct reading *r)
         faults_add(r->f, "/devices/max", "%d is less than min, which is %d", s->devices.max, s->devices.min);
     if (s->limits.finish_by && clock_read_rfc3339(s->limits.finish_by, &time_us) < 0)
         faults_add(r->f, "/limits/finish_by", "want a time such as 2026-11-21T06:00:00Z");
+    if (sound(r, "/notify/on", NULL))
+        check_notify(r);
     if (s->kind != JOB_TRAIN) {
         spec_check_source(r);
         return;

@@ -365,6 +365,11 @@ const struct field spec_fields[] = {
      .help = "what becomes of it when one of them can never be as wanted: it is cancelled, or held"},
     {"/singleton", FIELD_BOOL, SCOPE_ALL, AT(singleton), .def = "false",
      .help = "it starts once no job of the same name and user runs, or was queued before it"},
+    {"/notify/webhook", FIELD_TEXT, SCOPE_ALL, AT(notify.webhook), .hi = SPEC_SECRET_MAX, .computed = "none",
+     .help = "webhook of the user (`muster webhook add`) that hears of this job, of what on says"},
+    {"/notify/on", FIELD_NAMES, SCOPE_ALL, AT(notify.on), .def = "[]",
+     .help = "of what: started, succeeded, failed, cancelled, recovering, suspended, hung, slow; none: succeeded and "
+             "failed"},
     {"/reservation", FIELD_TEXT, SCOPE_ALL, AT(reservation), .hi = SPEC_NAME_MAX - 1, .computed = "none",
      .help = "it runs on the devices of this reservation (`muster reserve`) once that begins; when it is over, as any "
              "other job"},
@@ -409,6 +414,7 @@ const char *spec_object_help(const char *path)
         {"/memory", "activation memory"},
         {"/checkpoint", "saving and resuming"},
         {"/retry", "restarts by the server"},
+        {"/notify", "who is told of it (docs/webhooks.md)"},
         {"/logs", "what ranks print"},
         {"/array", "many tasks of one spec (docs/arrays.md); `${{index}}` and `${{param.NAME}}` are filled in in name, "
                    "command.argv, command.env, train.data, train.init and train.optimizer"},

@@ -32,6 +32,8 @@
 #include "server/control/sessions.h"
 #include "server/control/standby.h"
 #include "server/control/turn.h"
+#include "server/control/webhook_send.h"
+#include "server/control/webhook_text.h"
 #include "server/http/relay.h"
 #include "server/http/site.h"
 #include "server/store/bundle_store.h"
@@ -60,7 +62,8 @@ struct settings {
     const char *advertise, *node_ca, *spare, *docs;
     int node_certificate_s;
     int exec_idle_s;
-    bool insecure, accept_loss, standby, no_exec;
+    const char *webhook_allow, *mail_relay, *mail_from, *mail_domains;
+    bool insecure, accept_loss, standby, no_exec, webhook_http;
 };
 
 struct server { /* all that runs */
@@ -81,6 +84,7 @@ struct server { /* all that runs */
     struct sealing_key secret_key;
     struct node_ca *node_ca;
     struct relay *relay;
+    struct post *post;
     struct core *core;
     struct http *http;
     struct routes_arg arg;
@@ -164,6 +168,16 @@ static const struct option_row rows[] = {
      AT(no_exec)},
     {"exec-idle", 0, "S", "seconds after which such a session ends when nothing passes", SECONDS(1, YEAR, "3600"),
      AT(exec_idle_s)},
+    {"webhook-allow", 0, "NETWORKS",
+     "networks such as 10.1.0.0/16,fd00::/8 that webhooks may call besides the public Internet", OPTION_TEXT,
+     AT(webhook_allow)},
+    {"webhook-http", 0, NULL, "let webhooks be http://, too, which anybody on the way reads", OPTION_FLAG,
+     AT(webhook_http)},
+    {"mail-relay", 0, "URL", "take webhooks that send mail, through this relay on this host: smtp://localhost:25",
+     OPTION_TEXT, AT(mail_relay)},
+    {"mail-from", 0, "ADDRESS", "sender of such mail", OPTION_TEXT, .def = "muster@localhost.localdomain",
+     AT(mail_from)},
+    {"mail-domains", 0, "DOMAIN,…", "to which it may go (default: any)", OPTION_TEXT, AT(mail_domains)},
     {"user-jobs", 0, "N", "jobs that one user may have in the queue or running; admins: any number", OPTION_INT, 1,
      TABLE_JOBS_MAX, "10000", AT(user_jobs)},
     {"user-bytes", 0, "BYTES", "of the specs of those", OPTION_BYTES, .def = "64m", AT(user_bytes)},
@@ -387,6 +401,36 @@ static void session_over(void *arg, const struct relay_session *session)
     sessions_ended(((struct server *)arg)->core, session);
 }
 
+/* A message was sent, or not. */
+static void message_over(void *arg, uint64_t id, int status, int ms, const char *why)
+{
+    webhook_send_done(((struct server *)arg)->core, id, status, ms, why);
+}
+
+static bool send_message(void *self, const struct post_message *m)
+{
+    return post_send(self, m);
+}
+
+static int start_post(const struct settings *o, struct server *s, struct post_way *ret, struct merr *err)
+{
+    struct post_cfg cfg = {.done = message_over, .arg = s};
+
+    if (o->mail_relay && strncmp(o->mail_relay, "smtp://", 7) != 0)
+        return merr_set(err, -EINVAL, "--mail-relay '%.64s' is no relay; want smtp://localhost:25", o->mail_relay);
+    if (!webhook_address_ok(o->mail_from, NULL))
+        return merr_set(err, -EINVAL, "--mail-from '%.64s' is no address; want NAME@DOMAIN", o->mail_from);
+    TRY(reach_read(o->webhook_allow, &cfg.reach, err));
+    TRY(post_start(&cfg, &s->post, err));
+    *ret = (struct post_way){.send = send_message,
+                             .self = s->post,
+                             .plain = o->webhook_http,
+                             .relay = o->mail_relay,
+                             .from = o->mail_from,
+                             .domains = o->mail_domains};
+    return 0;
+}
+
 static int start_core(const struct settings *o, struct server *s, struct merr *err)
 {
     char folder[4200];
@@ -454,6 +498,8 @@ static int start_core(const struct settings *o, struct server *s, struct merr *e
             &(struct relay_cfg){.idle_us = (int64_t)o->exec_idle_s * 1000000, .ended = session_over, .arg = s},
             &s->relay, err);
     cfg.relay = s->relay;
+    if (r == 0)
+        r = start_post(o, s, &cfg.way, err);
     s->stats = stats_new();
     if (r == 0 && !s->stats)
         r = merr_set(err, -ENOMEM, "out of memory");
@@ -569,6 +615,7 @@ static void stop(struct server *s)
     standby_stop(s->standby);
     relay_stop(s->relay);
     turn_stop(s->core);
+    post_stop(s->post);
     if (s->http)
         http_stop(s->http);
     relay_free(s->relay);

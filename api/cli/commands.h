@@ -77,6 +77,13 @@ void quarantine_tell(const json_t *list); /* what a list of jobs says of records
 int secrets_set(struct cli *c);
 int secrets_list(struct cli *c);
 int secrets_delete(struct cli *c);
+int webhooks_add(struct cli *c);
+int webhooks_list(struct cli *c);
+int webhooks_show(struct cli *c);
+int webhooks_change(struct cli *c); /* enable, disable */
+int webhooks_delete(struct cli *c);
+int webhooks_test(struct cli *c);
+int webhooks_deliveries(struct cli *c);
 int tokens_create(struct cli *c);
 int tokens_list(struct cli *c);
 int tokens_revoke(struct cli *c);

@@ -34,6 +34,7 @@
 #define SEED_MAX (INT64_C(1) << 60)
 
 static const char *const project_roles[] = {"member", "manager", "none", NULL};
+static const char *const webhook_formats[] = {"json", "slack", "email", NULL};
 static const char *const retry_states[] = {"failed", "cancelled", NULL};
 static const char *const dtypes[] = {"f32", "bf16", "f16", NULL};
 
@@ -267,6 +268,26 @@ static const struct command commands[] = {
      "muster secret set hf < hf.token", secrets_set, true, {{0}}},
     {"secret list", "", 0, 0, "show the names of your secrets", "muster secret list", secrets_list, true, {{0}}},
     {"secret delete", "NAME", 1, 1, "forget a secret", "muster secret delete hf", secrets_delete, true, {{0}}},
+    {"webhook add", "NAME URL", 2, 2, "have what happens to your jobs sent to an address",
+     "muster webhook add oncall https://hooks.example.org/muster --on job.failed", webhooks_add, true,
+     {{"on", 0, "NOTICE,…", "of what, such as job.failed (default job.succeeded and job.failed); none: of jobs that "
+       "name it", TEXT},
+      {"format", 0, "FORMAT", "json, signed; slack: a message for a Slack webhook; email: URL is mailto:NAME@DOMAIN",
+       ONE_OF(webhook_formats), .def = "json"},
+      {"project", 0, "NAME", "only jobs of this project", TEXT},
+      {"cluster", 0, NULL, "jobs of all users, nodes and GPUs; for admins", FLAG}}},
+    {"webhook list", "", 0, 0, "show your webhooks", "muster webhook list", webhooks_list, true, {{0}}},
+    {"webhook show", "NAME", 1, 1, "show a webhook", "muster webhook show oncall", webhooks_show, true, {{0}}},
+    {"webhook test", "NAME", 1, 1, "send a test, and wait for what its receiver says", "muster webhook test oncall",
+     webhooks_test, true, {{0}}},
+    {"webhook deliveries", "NAME", 1, 1, "show what it was to send, the newest first",
+     "muster webhook deliveries oncall", webhooks_deliveries, true, {{0}}},
+    {"webhook enable", "NAME", 1, 1, "switch a webhook on again", "muster webhook enable oncall", webhooks_change, true,
+     {{0}}},
+    {"webhook disable", "NAME", 1, 1, "switch a webhook off", "muster webhook disable oncall", webhooks_change, true,
+     {{0}}},
+    {"webhook delete", "NAME", 1, 1, "forget a webhook, with what it was still to send", "muster webhook delete oncall",
+     webhooks_delete, true, {{0}}},
     {"token create", "USER", 1, 1, "make a token; it is shown once", "muster token create alice > alice.token",
      tokens_create, true, {{"role", 0, "ROLE", "viewer, user or admin", TEXT, .def = "user"},
       {"expires", 0, "S", "how long it is good, such as 30d (default for ever)", SECONDS(1, 315360000)},

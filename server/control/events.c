@@ -251,6 +251,13 @@ void events_publish(struct core *c)
     c->events->n_out = 0;
 }
 
+void events_each(struct core *c, events_each_fn *fn, void *arg)
+{
+    for (size_t i = 0; i < c->events->n_out; i++)
+        if (c->events->out[i].id > 0)
+            fn(arg, c->events->out[i].id, c->events->out[i].job, c->events->out[i].type, c->events->out[i].text);
+}
+
 void events_tick(struct core *c)
 {
     for (size_t k = 0; k < c->events->n; k++)

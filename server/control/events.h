@@ -54,6 +54,10 @@ void events_change_new(struct core *c, uint64_t job, const char *user, const cha
 void events_set_next(struct core *c, uint64_t id);
 uint64_t events_next(const struct core *c);
 
+/* Those of this turn that are kept, before the turn's commit. No further ones may come meanwhile. */
+typedef void events_each_fn(void *arg, uint64_t id, uint64_t job, const char *type, const char *text);
+void events_each(struct core *c, events_each_fn *fn, void *arg);
+
 /* --- those who follow --- */
 
 size_t events_followers(const struct core *c);        /* how many there are */

@@ -27,6 +27,7 @@
 #include "server/control/reports.h"
 #include "server/control/rights.h"
 #include "server/control/secrets.h"
+#include "server/control/webhook.h"
 #include "server/control/saves.h"
 #include "server/control/state.h"
 #include "server/control/timeline.h"
@@ -125,6 +126,20 @@ static bool check_secrets(const struct core *c, struct call *call, const struct 
     return false;
 }
 
+/* Whether the webhook that it names is there; else the call is answered. */
+static bool check_webhook(const struct core *c, struct call *call, const struct entry *e)
+{
+    const char *name = call->spec->notify.webhook;
+    char why[200];
+
+    if (!name || webhook_is_there(c, e->job.user, name))
+        return true;
+    (void)snprintf(why, sizeof(why), "names webhook '%s', which you have not, or which is off: `muster webhook list`",
+                   name);
+    answer_fault(call, "/notify/webhook", why);
+    return false;
+}
+
 /* Whether the job could ever run; else the call is answered. */
 static bool check(struct core *c, struct call *call, struct entry *e)
 {
@@ -132,7 +147,7 @@ static bool check(struct core *c, struct call *call, struct entry *e)
     struct merr err = {""};
     char why[480];
 
-    if (!check_secrets(c, call, e))
+    if (!check_secrets(c, call, e) || !check_webhook(c, call, e))
         return false;
     if (!bundles_are_there(c, e, &err)) {
         answer_fault(call, "/command/bundle", err.text);

@@ -22,6 +22,7 @@
 #include "server/control/records.h"
 #include "server/control/runs.h"
 #include "server/control/secrets.h"
+#include "server/control/webhook.h"
 #include "server/control/state.h"
 #include "server/control/usage.h"
 #include "server/store/aside.h"
@@ -261,6 +262,7 @@ int load_all(struct core *c, struct merr *err)
     TRY(records_read_ended(c, err));
     TRY(enroll_load(c, err));
     TRY(secrets_load(c, err));
+    TRY(webhook_load(c, err));
     TRY(usage_load(c, err));
     TRY(estimates_load(c, err));
     TRY(predictions_load(c, err));

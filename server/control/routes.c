@@ -42,6 +42,7 @@
 #include "server/control/timeline.h"
 #include "server/control/tokens.h"
 #include "server/control/turn.h"
+#include "server/control/webhook_calls.h"
 #include "server/http/call.h"
 #include "server/http/relay.h"
 #include "server/http/site.h"
@@ -123,6 +124,13 @@ PLAIN(enroll_make)
 PLAIN(secrets_list)
 PLAIN(secrets_drop)
 PLAIN(enroll_forget)
+PLAIN(webhook_calls_list)
+PLAIN(webhook_calls_get)
+PLAIN(webhook_calls_drop)
+PLAIN(webhook_calls_test)
+PLAIN(webhook_calls_deliveries)
+RUN(webhook_calls_add)
+RUN(webhook_calls_patch)
 PLAIN(nodes_cluster)
 PLAIN(booking_list_maintenance)
 PLAIN(booking_drop_maintenance)
@@ -275,6 +283,16 @@ static void on_projects_put_member(void *arg, struct http_req *req)
 static void on_secrets_put(void *arg, struct http_req *req)
 {
     post_object(arg, req, run_secrets_put);
+}
+
+static void on_webhook_calls_add(void *arg, struct http_req *req)
+{
+    post_object(arg, req, run_webhook_calls_add);
+}
+
+static void on_webhook_calls_patch(void *arg, struct http_req *req)
+{
+    post_object(arg, req, run_webhook_calls_patch);
 }
 
 static void on_tokens_create(void *arg, struct http_req *req)
@@ -640,6 +658,13 @@ const struct http_route routes_table[] = {
     {"GET", "/v1/secrets", ROLE_USER, on_secrets_list, 0, NULL},
     {"PUT", "/v1/secrets/{name}", ROLE_USER, on_secrets_put, 0, NULL},
     {"DELETE", "/v1/secrets/{name}", ROLE_USER, on_secrets_drop, 0, NULL},
+    {"GET", "/v1/webhooks", ROLE_USER, on_webhook_calls_list, 0, NULL},
+    {"POST", "/v1/webhooks", ROLE_USER, on_webhook_calls_add, 0, NULL},
+    {"GET", "/v1/webhooks/{name}", ROLE_USER, on_webhook_calls_get, 0, NULL},
+    {"PATCH", "/v1/webhooks/{name}", ROLE_USER, on_webhook_calls_patch, 0, NULL},
+    {"DELETE", "/v1/webhooks/{name}", ROLE_USER, on_webhook_calls_drop, 0, NULL},
+    {"POST", "/v1/webhooks/{name}/test", ROLE_USER, on_webhook_calls_test, 0, NULL},
+    {"GET", "/v1/webhooks/{name}/deliveries", ROLE_USER, on_webhook_calls_deliveries, 0, NULL},
     {"GET", "/v1/bundles/{name}", ROLE_USER, on_bundles, 0, NULL},
     {"PUT", "/v1/bundles/{name}", ROLE_USER, on_bundles, 0, queries_put_bundle},
     {"GET", "/v1/tokens", ROLE_ADMIN, on_tokens_list, 0, NULL},

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "api/client/post.h"
 #include "base/chance.h"
 #include "base/clock.h"
 #include "scheduler/cluster/rates.h"
@@ -51,6 +52,7 @@ struct storing;
 struct usage;
 struct waiters;
 struct watermark;
+struct webhook_set;
 
 struct core_cfg {
     const char *jobs_dir;
@@ -76,6 +78,7 @@ struct core_cfg {
     struct bundle_store *bundles; /* borrowed: what users upload; NULL: nothing is taken */
     struct auth *auth;            /* borrowed */
     const struct sealing_key *secret_key;      /* borrowed; NULL: there are no secrets */
+    struct post_way way;                       /* borrowed: of messages to others */
     struct relay *relay;                       /* borrowed; NULL: nobody has sessions in jobs */
     const struct node_ca *node_ca;             /* borrowed; NULL: agents show no certificates */
     const char *run_key;                       /* borrowed: for proofs of runs (agent_rights.h) */
@@ -147,6 +150,7 @@ struct core {
     struct estimates *estimates;
     struct predictions *predictions;
     struct secrets *secrets;
+    struct webhook_set *webhooks;
     struct usage *usage;
     struct looks *looks;
     struct learned *learned; /* of kinds.c */

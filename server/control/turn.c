@@ -41,6 +41,8 @@
 #include "server/control/usage.h"
 #include "server/control/waiters.h"
 #include "server/control/wall.h"
+#include "server/control/webhook.h"
+#include "server/control/webhook_send.h"
 #include "server/http/call.h"
 #include "server/http/http_page.h"
 #include "server/store/job_store.h"
@@ -299,9 +301,11 @@ bool turn_take(struct core *c, struct call *list)
         schedule(c);
     scrapes_turn(c);
     arrays_turn(c); /* what has started makes room for others that wait */
+    webhook_send_collect(c);
     durable = commit(c);
     deliver(c, durable);
     if (durable) {
+        webhook_send_due(c);
         events_publish(c);
         audit_publish(c);
         places_note(c, mono_us(c) + PLACES_WAIT_US);
@@ -397,6 +401,7 @@ void turn_free(struct core *c)
     estimates_free(c->estimates);
     predictions_free(c->predictions);
     secrets_free(c->secrets);
+    webhook_free(c->webhooks);
     usage_free(c->usage);
     looks_free(c->looks);
     learned_free(c->learned);
@@ -420,13 +425,14 @@ static int make_room(struct core *c)
     c->estimates = estimates_new();
     c->predictions = predictions_new();
     c->secrets = secrets_new();
+    c->webhooks = webhook_new();
     c->usage = usage_new();
     c->looks = looks_new();
     c->learned = learned_new();
     c->scrapes = scrapes_new();
     return cluster_init(&c->cluster) == 0 && table_init(&c->jobs) == 0 && c->audit && c->events && c->source_nodes &&
                    c->waiters && c->quarantine && c->storing && c->deltas && c->enroll && c->estimates &&
-                   c->predictions && c->secrets && c->usage && c->looks && c->scrapes && c->learned
+                   c->predictions && c->secrets && c->webhooks && c->usage && c->looks && c->scrapes && c->learned
                ? 0
                : -ENOMEM;
 }
@@ -476,15 +482,16 @@ int turn_start(const struct core_cfg *cfg, struct store *store, struct stats *st
 
     if (r < 0)
         return r;
+    *ret = c; /* before its first turn: what that sends is told of by other threads */
     r = -pthread_create(&c->turn.thread, NULL, serve, c);
     if (r < 0) {
+        *ret = NULL;
         files_stop(c->files);
         readers_stop(c->readers);
         readers_stop(c->intake);
         turn_free(c);
         return merr_errno(err, r, "cannot start the core's thread");
     }
-    *ret = c;
     return 0;
 }
 

@@ -550,6 +550,8 @@ static const char *const table_key[STORE_TABLES] = {
     [STORE_ESTIMATES] = "muster:estimates",
     [STORE_PREDICTIONS] = "muster:predictions",
     [STORE_BOOKINGS] = "muster:bookings",
+    [STORE_WEBHOOKS] = "muster:webhooks",
+    [STORE_DELIVERIES] = "muster:deliveries",
 };
 
 void store_put(struct store *s, enum store_table table, const char *name, const char *text)

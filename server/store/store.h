@@ -100,6 +100,8 @@ enum store_table {
     STORE_BOOKINGS,    /* by the name of a maintenance or a reservation (booking.h) */
     STORE_ESTIMATES,   /* by the basis of estimates: how good they were (estimates.h) */
     STORE_PREDICTIONS, /* by class, kind of job and rates: how far planned steps were off (predictions.h) */
+    STORE_WEBHOOKS,    /* by its id: a webhook, its address and secret sealed (webhook.h) */
+    STORE_DELIVERIES,  /* by "WEBHOOK/EVENT": what it is to tell, or has told */
     STORE_TABLES
 };
 

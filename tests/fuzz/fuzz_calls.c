@@ -1,7 +1,8 @@
 /* Any bytes as bodies of what agents and strangers send to a whole server: a line a call
  *
- * The first letter says which: r registers, p reports as node n1, j trades a join code, s sets a secret, t lets a
- * second pass. The server has one node and one job that runs there. Whatever comes, it answers and goes on.
+ * The first letter says which: r registers, p reports as node n1, j trades a join code, s sets a secret, w makes a
+ * webhook, c changes it, t lets a second pass. The server has one node and one job that runs there. Whatever comes, it
+ * answers and goes on.
  */
 #include "tests/unit/server/control/scene.h"
 
@@ -12,6 +13,7 @@
 #include "server/control/enroll.h"
 #include "server/control/sealing.h"
 #include "server/control/secrets.h"
+#include "server/control/webhook_calls.h"
 
 #define CALLS_MAX 16
 
@@ -45,6 +47,8 @@ static void call(struct scene *s, const char *line, size_t len)
     scene_fn *fn = *line == 'r'   ? agents_register
                    : *line == 'p' ? reports_take
                    : *line == 'j' ? enroll_join
+                   : *line == 'w' ? webhook_calls_add
+                   : *line == 'c' ? webhook_calls_patch
                                   : secrets_put;
 
     if (*line == 't' || !json_is_object(body)) { /* others are refused before they come so far */

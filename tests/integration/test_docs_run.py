@@ -1,12 +1,15 @@
 """What README and docs/ show is tried: shell lines of `muster` on a real cluster, specs by the server, documents by
 the programs that read or write them."""
+import contextlib
 import glob
+import http.server
 import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
+import threading
 
 import pytest
 import yaml
@@ -64,11 +67,32 @@ def run(script, folder, env, seconds=PATIENCE_S):
     return out.stdout
 
 
+class Taking(http.server.BaseHTTPRequestHandler):
+    """Of a receiver of notices that takes all of them."""
+
+    def do_POST(self):  # pylint: disable=invalid-name
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *args):  # pylint: disable=arguments-differ
+        pass
+
+
+@contextlib.contextmanager
+def receiving():
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Taking) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
 class Place:
     """A cluster, and a folder that holds the files that the examples name."""
 
-    def __init__(self, cluster):
+    def __init__(self, cluster, receiver):
         self.cluster, self.folder = cluster, os.path.join(cluster.folder, "place")
+        self.receiver = receiver
         self.env = dict(cluster.env, MUSTER_SERVER=cluster.url, MUSTER_TOKEN=cluster.token())
         os.mkdir(self.folder)
         self.corpus = specs.write_corpus(os.path.join(self.folder, "corpus.txt"), documents=120)
@@ -186,6 +210,11 @@ class Place:
         if "reservation delete" in line:
             made = run("muster reserve --devices 1 --from +1h --to +1h --user ann -o json", self.folder, self.env)
             line = line.replace("r3", json.loads(made)["id"])
+        if "muster webhook" in line:
+            cluster.request("DELETE", "/v1/webhooks/oncall")
+            line = line.replace("https://hooks.example.org/muster", self.receiver)
+            if "webhook add" not in line:
+                cluster.api("POST", "/v1/webhooks", {"name": "oncall", "url": self.receiver})
         if "secret delete" in line:
             run("muster secret set hf < hf.token", self.folder, self.env)
         if "checkpoint import" in line:
@@ -219,8 +248,9 @@ class Place:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    with Cluster(str(tmp_path_factory.mktemp("docs")), slots=4) as cluster:
-        yield Place(cluster)
+    with Cluster(str(tmp_path_factory.mktemp("docs")), slots=4, server_args=[
+            "--webhook-http", "--webhook-allow", "127.0.0.0/8"]) as cluster, receiving() as url:
+        yield Place(cluster, url)
     assert not cluster.leftovers()
 
 

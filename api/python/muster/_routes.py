@@ -304,6 +304,35 @@ class Routes:
         """DELETE /v1/secrets/{name}: Forget a secret that no job names which has not ended."""
         return cast('Secret', self._transport.call('DELETE', f"/v1/secrets/{quote(name)}", again=False))
 
+    def list_webhooks(self) -> ListWebhooksAnswer:
+        """GET /v1/webhooks: The caller's webhooks; those of all for admins."""
+        return cast('ListWebhooksAnswer', self._transport.call('GET', '/v1/webhooks'))
+
+    def add_webhook(self, body: AddWebhookBody) -> Webhook:
+        """POST /v1/webhooks: Have what happens to jobs and nodes sent to an address."""
+        return cast('Webhook', self._transport.call('POST', '/v1/webhooks', body=body, again=False))
+
+    def get_webhook(self, name: str) -> Webhook:
+        """GET /v1/webhooks/{name}: A webhook."""
+        return cast('Webhook', self._transport.call('GET', f"/v1/webhooks/{quote(name)}"))
+
+    def change_webhook(self, name: str, body: ChangeWebhookBody) -> Webhook:
+        """PATCH /v1/webhooks/{name}: Switch a webhook on or off, or say of what it tells."""
+        return cast('Webhook', self._transport.call('PATCH', f"/v1/webhooks/{quote(name)}", body=body))
+
+    def delete_webhook(self, name: str) -> Webhook:
+        """DELETE /v1/webhooks/{name}: Forget a webhook, with what it was still to send."""
+        return cast('Webhook', self._transport.call('DELETE', f"/v1/webhooks/{quote(name)}", again=False))
+
+    def test_webhook(self, name: str) -> Delivery:
+        """POST /v1/webhooks/{name}/test: Send a notice that says that it is a test."""
+        return cast('Delivery', self._transport.call('POST', f"/v1/webhooks/{quote(name)}/test"))
+
+    def list_deliveries(self, name: str) -> ListDeliveriesAnswer:
+        """GET /v1/webhooks/{name}/deliveries: What a webhook was to send, the newest first; those that wait, and the
+        newest 100 of others."""
+        return cast('ListDeliveriesAnswer', self._transport.call('GET', f"/v1/webhooks/{quote(name)}/deliveries"))
+
     def revoke_token(self, id: str) -> Token:
         """DELETE /v1/tokens/{id}: A token is no longer good, and what is followed with it ends."""
         return cast('Token', self._transport.call('DELETE', f"/v1/tokens/{quote(id)}", again=False))
@@ -617,6 +646,35 @@ class AsyncRoutes:
     async def delete_secret(self, name: str) -> Secret:
         """DELETE /v1/secrets/{name}: Forget a secret that no job names which has not ended."""
         return cast('Secret', await self._call('DELETE', f"/v1/secrets/{quote(name)}", again=False))
+
+    async def list_webhooks(self) -> ListWebhooksAnswer:
+        """GET /v1/webhooks: The caller's webhooks; those of all for admins."""
+        return cast('ListWebhooksAnswer', await self._call('GET', '/v1/webhooks'))
+
+    async def add_webhook(self, body: AddWebhookBody) -> Webhook:
+        """POST /v1/webhooks: Have what happens to jobs and nodes sent to an address."""
+        return cast('Webhook', await self._call('POST', '/v1/webhooks', body=body, again=False))
+
+    async def get_webhook(self, name: str) -> Webhook:
+        """GET /v1/webhooks/{name}: A webhook."""
+        return cast('Webhook', await self._call('GET', f"/v1/webhooks/{quote(name)}"))
+
+    async def change_webhook(self, name: str, body: ChangeWebhookBody) -> Webhook:
+        """PATCH /v1/webhooks/{name}: Switch a webhook on or off, or say of what it tells."""
+        return cast('Webhook', await self._call('PATCH', f"/v1/webhooks/{quote(name)}", body=body))
+
+    async def delete_webhook(self, name: str) -> Webhook:
+        """DELETE /v1/webhooks/{name}: Forget a webhook, with what it was still to send."""
+        return cast('Webhook', await self._call('DELETE', f"/v1/webhooks/{quote(name)}", again=False))
+
+    async def test_webhook(self, name: str) -> Delivery:
+        """POST /v1/webhooks/{name}/test: Send a notice that says that it is a test."""
+        return cast('Delivery', await self._call('POST', f"/v1/webhooks/{quote(name)}/test"))
+
+    async def list_deliveries(self, name: str) -> ListDeliveriesAnswer:
+        """GET /v1/webhooks/{name}/deliveries: What a webhook was to send, the newest first; those that wait, and the
+        newest 100 of others."""
+        return cast('ListDeliveriesAnswer', await self._call('GET', f"/v1/webhooks/{quote(name)}/deliveries"))
 
     async def revoke_token(self, id: str) -> Token:
         """DELETE /v1/tokens/{id}: A token is no longer good, and what is followed with it ends."""

@@ -28,6 +28,7 @@ class Spec(TypedDict, total=False):
     after: List[SpecAfterItem]
     on_broken: Literal['cancel', 'hold']
     singleton: bool
+    notify: SpecNotify
     reservation: str
     limits: SpecLimits
 
@@ -229,6 +230,11 @@ class SpecArraySearch(TypedDict, total=False):
 class SpecAfterItem(TypedDict, total=False):
     job: str
     when: Literal['ok', 'ended', 'failed', 'started']
+
+
+class SpecNotify(TypedDict, total=False):
+    webhook: str
+    on: List[str]
 
 
 class SpecLimits(TypedDict, total=False):

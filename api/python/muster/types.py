@@ -13,6 +13,9 @@ State = Literal['queued', 'starting', 'running', 'rescaling', 'suspended', 'reco
         'cancelled']
 Labels = Dict[str, str]
 StartBasis = Literal['unknown', 'work-left', 'time-limits', 'next-round', 'calendar', 'reserved']
+NoticeType = Literal['job.started', 'job.succeeded', 'job.failed', 'job.cancelled', 'job.recovering',
+        'job.suspended', 'job.hung', 'job.slow', 'device.slow', 'node.lost', 'node.quarantined', 'node.repair',
+        'gpu.ill']
 ProjectRole = Literal['member', 'manager']
 
 
@@ -441,6 +444,35 @@ class Secret(TypedDict, total=False):
     set_at: str
 
 
+class Webhook(TypedDict, total=False):
+    id: str
+    name: str
+    user: str
+    url: str
+    format: Literal['json', 'slack', 'email']
+    on: List[NoticeType]
+    project: Union[str, None]
+    scope: Literal['own', 'cluster']
+    enabled: bool
+    created_at: str
+    failing_since: Union[str, None]
+    waiting: int
+    dropped: int
+    secret: str
+
+
+class Delivery(TypedDict, total=False):
+    id: str
+    type: str
+    at: str
+    state: Literal['waiting', 'delivered', 'failed']
+    tries: int
+    status: Union[int, None]
+    ms: int
+    why: Union[str, None]
+    next_at: Union[str, None]
+
+
 class Token(TypedDict, total=False):
     id: str
     user: str
@@ -866,6 +898,31 @@ class ListSecretsAnswer(TypedDict, total=False):
 
 class SetSecretBody(TypedDict, total=False):
     value: str
+
+
+class ListWebhooksAnswer(TypedDict, total=False):
+    webhooks: List[Webhook]
+    next_cursor: None
+
+
+class AddWebhookBody(TypedDict, total=False):
+    name: str
+    url: str
+    on: List[NoticeType]
+    format: Literal['json', 'slack', 'email']
+    scope: Literal['own', 'cluster']
+    project: str
+    secret: str
+
+
+class ChangeWebhookBody(TypedDict, total=False):
+    enabled: bool
+    on: List[NoticeType]
+
+
+class ListDeliveriesAnswer(TypedDict, total=False):
+    deliveries: List[Delivery]
+    next_cursor: None
 
 
 class ListQuarantineAnswer(TypedDict, total=False):

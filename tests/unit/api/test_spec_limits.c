@@ -70,6 +70,21 @@ static json_t *env_of(size_t n, size_t bytes)
     return json_pack("{s:{s:[s],s:o}}", "command", "argv", "true", "env", env);
 }
 
+static json_t *notify_of(const char *text)
+{
+    return json_pack("{s:{s:[s]},s:o}", "command", "argv", "true", "notify", json_loads(text, 0, NULL));
+}
+
+static void what_a_job_tells_its_webhook_is_one_of_what_there_is(void **state)
+{
+    (void)state;
+    read_one(notify_of("{\"webhook\": \"w\", \"on\": [\"failed\", \"slow\"]}"), NULL, NULL);
+    read_one(notify_of("{\"webhook\": \"w\"}"), NULL, NULL);
+    read_one(notify_of("{\"webhook\": \"w\", \"on\": [\"failed\", \"falied\"]}"), "/notify/on/1", "'failed'");
+    read_one(notify_of("{\"on\": [\"failed\"]}"), "/notify/webhook", "is needed");
+    read_one(notify_of("{\"webhook\": 1}"), "/notify/webhook", "");
+}
+
 static void arguments_and_variables_have_their_limits(void **state)
 {
     char name[SPEC_VARIABLE_MAX + 2];
@@ -281,6 +296,7 @@ static void numbers_from_the_edges_make_a_spec_or_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_a_job_tells_its_webhook_is_one_of_what_there_is),
         cmocka_unit_test(arguments_and_variables_have_their_limits),
         cmocka_unit_test(a_job_asks_for_no_more_devices_than_a_job_holds_ranks),
         cmocka_unit_test(names_texts_and_lists_have_their_limits),
