@@ -16,31 +16,35 @@
 #define LOOK_MS 300
 #define END_US INT64_C(10000000) /* for a job to be told to have ended, once its program has gone */
 
-/* "NAME:DIR" of each job whose folder is to be shown, appended to words. */
-static int add_folders(struct cli *c, json_t *folders)
+/* What is to be shown, as words: of a notebook its file, of TensorBoard "NAME:DIR" of each job's folder. */
+static int add_shown(struct cli *c, json_t *shown)
 {
-    for (int i = 0; i < c->n; i++) {
+    bool notebook = strcmp(c->cmd->name, "notebook") == 0;
+
+    if (notebook && c->n > 0)
+        (void)json_array_append_new(shown, json_sprintf("--file=%s", c->arg[0]));
+    for (int i = 0; !notebook && i < c->n; i++) {
         json_auto_t *job = NULL;
         char path[256];
 
         TRY(cli_job_path(c->arg[i], "", path));
         TRY(cli_call(c, "GET", path, NULL, NULL, &job));
-        (void)json_array_append_new(folders, json_sprintf("%s:%s", cli_str(job, "id"), cli_str(job, "dir")));
+        (void)json_array_append_new(shown, json_sprintf("%s:%s", cli_str(job, "id"), cli_str(job, "dir")));
     }
     return 0;
 }
 
 static int submit(struct cli *c, char ret_job[64])
 {
-    json_auto_t *folders = json_array(), *doc = NULL, *job = NULL;
+    json_auto_t *shown = json_array(), *doc = NULL, *job = NULL;
     char *words[7 + FOLDERS_MAX] = {"python3", "-m", MODULE, (char *)c->cmd->name, "--idle", NULL};
     size_t n = 5, i;
-    const json_t *folder;
+    const json_t *word;
 
-    TRY(add_folders(c, folders));
+    TRY(add_shown(c, shown));
     words[n++] = (char *)cli_option(c, "idle");
-    json_array_foreach (folders, i, folder)
-        words[n++] = (char *)json_string_value(folder);
+    json_array_foreach (shown, i, word)
+        words[n++] = (char *)json_string_value(word);
     TRY(cli_program_spec(c, words, &doc));
     if (!cli_option(c, "name"))
         (void)json_object_set_new(doc, "name", json_string(c->cmd->name));
@@ -117,6 +121,8 @@ int notebook_run(struct cli *c)
 
     if (!known && c->n == 0 && strcmp(c->cmd->name, "tensorboard") == 0)
         return cli_fail(CLI_USAGE, "want jobs whose folders are shown, or --job with one that runs TensorBoard");
+    if (known && c->n > 0)
+        return cli_fail(CLI_USAGE, "job '%.64s' shows what it was begun with; leave out '%s'", known, c->arg[0]);
     (void)snprintf(job, sizeof(job), "%s", known ? known : "");
     if (!known)
         TRY(submit(c, job));

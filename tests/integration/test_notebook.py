@@ -64,6 +64,33 @@ def test_a_notebook_is_reached_with_its_token_and_again_from_another_command(clu
     cluster.action(job, "cancel")
 
 
+def test_a_notebook_is_opened_at_a_file_of_its_folder_and_at_no_other(cluster):
+    os.makedirs(f"{cluster.folder}/plots", exist_ok=True)
+    with open(f"{cluster.folder}/plots/my loss.ipynb", "w", encoding="ascii") as f:
+        f.write("{}")
+    with page(cluster, "notebook", "./plots/my loss.ipynb", "--name", "file") as address:
+        assert "/notebooks/plots/my%20loss.ipynb?token=" in address
+        assert "--no-browser" in get(address)
+    job, = (j["id"] for j in cluster.list_jobs() if j["name"] == "file")
+    cluster.action(job, "cancel")
+    with muster(cluster, "notebook", "x.ipynb", "--job", job) as cli:
+        assert cli.wait(PATIENCE_S) == 2
+    for file, why in (("missing.ipynb", "does not see the file"), ("../x.ipynb", "is not below")):
+        with muster(cluster, "notebook", file) as cli:
+            _, said = cli.communicate(timeout=PATIENCE_S)
+        assert cli.returncode == 1 and why in said, said
+
+
+def test_jupyter_lab_opens_a_file_at_an_address_of_its_own(monkeypatch, tmp_path):
+    module = serve(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a#b.ipynb").touch()
+    assert module.page_of("/opt/bin/jupyter-lab", "a#b.ipynb") == "/lab/tree/a%23b.ipynb"
+    for file in ("/etc/passwd", "..", "a/../../x", "none.ipynb", "."):
+        with pytest.raises(SystemExit):
+            module.page_of("jupyter-lab", file)
+
+
 def test_it_succeeds_once_nobody_has_been_there_for_so_long(cluster):
     with muster(cluster, "submit", "--", "python3", "-m", "muster.serve", "notebook", "--idle", "0.5") as cli:
         job = cli.stdout.readline().split()[1]

@@ -19,6 +19,7 @@ import time
 from contextlib import closing, suppress
 from types import FrameType
 from typing import Dict, List, NamedTuple, Optional, Sequence
+from urllib.parse import quote
 
 LOOK_S = 5.0  # at the connections
 READY_S = 120.0  # for the program to answer
@@ -78,6 +79,16 @@ def command(name: str, port: int, token: str, folders: Sequence[str]) -> List[st
     return words
 
 
+def page_of(program: str, file: str) -> str:
+    """Where a file of this folder, which is Jupyter's, is opened."""
+    path = os.path.normpath(file)
+    if os.path.isabs(path) or path.split(os.sep)[0] == os.pardir:
+        sys.exit(f"muster: {file} is not below {os.getcwd()}, the folder that Jupyter shows")
+    if not os.path.isfile(path):
+        sys.exit(f"muster: this node does not see the file {os.path.abspath(path)}")
+    return ("/lab/tree/" if os.path.basename(program) == "jupyter-lab" else "/notebooks/") + quote(path)
+
+
 def publish(port: int, path: str) -> None:
     name = os.path.join(os.environ["MUSTER_RUN_DIR"], NAME)
     with open(os.open(name + ".new", os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w", encoding="ascii") as f:
@@ -119,12 +130,15 @@ def watch(child: subprocess.Popen[bytes], port: int, idle: float) -> int:
     return child.returncode if child.returncode >= 0 else 128 - child.returncode
 
 
-def serve(name: str, idle: float, folders: Sequence[str]) -> int:
+def serve(name: str, idle: float, folders: Sequence[str], file: Optional[str] = None) -> int:
     for folder in folders:
         if not os.path.isdir(folder.split(":", 1)[1]):
             sys.exit(f"muster: this node does not see the folder {folder.split(':', 1)[1]}")
     port, token = free_port(), secrets.token_urlsafe(24)
     words = command(name, port, token, folders)
+    page = PROGRAMS[name].path.format(token=token)
+    if file is not None:
+        page = page_of(words[0], file) + page[1:]
     env = {key: value.format(token=token) for key, value in PROGRAMS[name].env.items()}
     child = subprocess.Popen(words, env={**os.environ, **env})
 
@@ -137,7 +151,7 @@ def serve(name: str, idle: float, folders: Sequence[str]) -> int:
         print(f"muster: {words[0]} does not answer on port {port}", file=sys.stderr, flush=True)
         end(child)
         return child.returncode if child.returncode > 0 else 1
-    publish(port, PROGRAMS[name].path.format(token=token))
+    publish(port, page)
     print(f"muster: {words[0]} answers; it ends after {idle:g} s without a connection", flush=True)
     return watch(child, port, idle)
 
@@ -160,9 +174,10 @@ def main(args: Optional[Sequence[str]] = None) -> int:
     parser = argparse.ArgumentParser(prog="python3 -m muster.serve", description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("what", choices=[*PROGRAMS, "where"])
     parser.add_argument("--idle", type=float, default=1800, metavar="SECONDS")
+    parser.add_argument("--file", help="of this folder, which a notebook opens")
     parser.add_argument("folder", nargs="*", metavar="NAME:DIR", help="of what TensorBoard shows")
     given = parser.parse_intermixed_args(args)
-    return where() if given.what == "where" else serve(given.what, given.idle, given.folder)
+    return where() if given.what == "where" else serve(given.what, given.idle, given.folder, given.file)
 
 
 if __name__ == "__main__":
