@@ -207,8 +207,9 @@ static const struct option_row rows[] = {
      "seconds after which a slow device that is idle is tried again; each time in a row twice as long",
      SECONDS(1, YEAR, "3600"), AT(slow_retry_s)},
     {"spare", 0, "CLASS=N,…",
-     "devices of a class that are kept free for runs that a failure of a node or device has hurt", OPTION_TEXT,
-     AT(spare)},
+     "devices of a class that are kept free for runs that a failure of a node or device has hurt; N:warm: and on them "
+     "and on those of training runs a started muster-train waits for the next attempt",
+     OPTION_TEXT, AT(spare)},
     {"docs", 0, "DIR",
      "the documentation as `make docs` makes it, served at /docs (default: where it lies beside musterd)", OPTION_TEXT,
      AT(docs)},

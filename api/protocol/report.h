@@ -146,13 +146,17 @@ struct report_acks {
     struct report_pieces of[REPORT_KINDS];
 };
 
+#define REPORT_SLOTS_MAX 256 /* of a node */
+
 struct report_answer {
     struct report_acks acks;
     struct report_ref *stale; /* over: to be stopped */
     size_t n_stale;
     struct report_ref *forget; /* stored: their folders may go */
     size_t n_forget;
-    int64_t test;   /* number of an active test that the node is to do; 0: none */
+    int64_t test; /* number of an active test that the node is to do; 0: none */
+    int *warm;    /* slots that are to have a started program that waits for a rank */
+    size_t n_warm;
     int64_t now_ms; /* the server's wall time; 0: not told */
 };
 

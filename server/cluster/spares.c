@@ -16,11 +16,16 @@ int spares_read(const char *text, struct spares *ret, struct merr *err)
         char *end = NULL;
         long n = equals ? strtol(equals + 1, &end, 10) : 0;
 
+        bool warm = end && end > equals + 1 && strncmp(end, ":warm", 5) == 0;
+
+        end += warm ? 5 : 0;
         if (len == 0 || len >= SPEC_NAME_MAX || end == equals + 1 || (*end && *end != ',') || n < 0 || n > SPARES_MAX)
-            return merr_set(err, -EINVAL, "'%.64s' are no spares; want CLASS=N,…, with N of 0 to %d", text, SPARES_MAX);
+            return merr_set(err, -EINVAL, "'%.64s' are no spares; want CLASS=N,… or CLASS=N:warm,…, with N of 0 to %d",
+                            text, SPARES_MAX);
         if (all.n == SPARES_CLASSES_MAX)
             return merr_set(err, -EINVAL, "spares of more than %d classes", SPARES_CLASSES_MAX);
         memcpy(all.of[all.n].class_, p, len);
+        all.of[all.n].warm = warm;
         all.of[all.n++].n = (int)n;
         p = end;
     }
@@ -34,6 +39,14 @@ int spares_of(const struct spares *s, const char *class_)
         if (strcmp(s->of[i].class_, class_) == 0)
             return s->of[i].n;
     return 0;
+}
+
+bool spares_warm(const struct spares *s, const char *class_)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (strcmp(s->of[i].class_, class_) == 0)
+            return s->of[i].warm;
+    return false;
 }
 
 int spares_on(const struct node *n, uint8_t class_)

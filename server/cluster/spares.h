@@ -21,11 +21,12 @@ struct spares { /* how many are to be kept */
     struct {
         char class_[SPEC_NAME_MAX];
         int n;
+        bool warm; /* programs that have started wait for ranks on devices of the class */
     } of[SPARES_CLASSES_MAX];
     size_t n;
 };
 
-/* Read "h100=8,cpu=1"; NULL: none. Returns 0, or -EINVAL with words and *ret unchanged. */
+/* Read "h100=8:warm,cpu=1"; NULL: none. Returns 0, or -EINVAL with words and *ret unchanged. */
 int spares_read(const char *text, struct spares *ret, struct merr *err);
 
 /* Of a class, by its name. */
@@ -36,6 +37,8 @@ struct spares_claims {         /* what jobs are to get */
     const struct node **nodes; /* n nodes on which they are to get devices: nothing more is set aside there */
     size_t n;
 };
+
+bool spares_warm(const struct spares *s, const char *class_);
 
 /* Set aside what is missing, and give back what is too much or not fit any more. */
 void spares_settle(struct cluster *cl, const struct spares *s, const struct spares_claims *claims, int64_t wall_us);

@@ -470,6 +470,8 @@ static void take_report(struct core *c, struct call *call, struct node *n, const
     n->steal = r->steal;
     answer.test = n->test.id;
     answer.now_ms = c->now.wall_us / 1000;
+    answer.warm = calloc(REPORT_SLOTS_MAX, sizeof(*answer.warm)); /* without memory none */
+    answer.n_warm = answer.warm ? swaps_warm(c, n, answer.warm) : 0;
     take_metrics(c, call->fresh);
     (void)report_acks_read(call->acks, &answer.acks, NULL); /* as the files' thread has left them */
     code = take_events(c, n, &r->pieces[REPORT_EVENTS], &answer.acks.of[REPORT_EVENTS]);

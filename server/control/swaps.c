@@ -30,6 +30,21 @@ void swaps_settle(struct core *c)
     free(claims.nodes);
 }
 
+size_t swaps_warm(const struct core *c, const struct node *n, int *ret)
+{
+    size_t found = 0;
+
+    for (size_t k = 0; c->cfg.spares.n > 0 && k < n->n_slots; k++) {
+        const struct slot *s = &n->slots[k];
+        const struct entry *e = s->job ? table_find(&c->jobs, s->job) : NULL;
+
+        if ((s->spare || (e && e->job.kind == JOB_TRAIN)) && slots_usable(s) &&
+            spares_warm(&c->cfg.spares, c->cluster.classes.name[s->class_]))
+            ret[found++] = s->slot;
+    }
+    return found;
+}
+
 bool swaps_keep(const struct core *c, const struct entry *e)
 {
     return c->cfg.spares.n > 0 && e->run.gave_up && e->job.state == JOB_RUNNING && e->job.intent == JOB_GO_ON;

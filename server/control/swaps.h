@@ -17,6 +17,11 @@ void swaps_settle(struct core *c);
 /* Whether a run keeps the devices that its ranks have left: they have given up, and why is not known yet. */
 bool swaps_keep(const struct core *c, const struct entry *e);
 
+/* The devices of a node on which a started program is to wait for a rank, where their class has such: spares, and those
+ * of training runs, all of whose ranks start anew when one of them is replaced. ret: room for SLOTS_MAX. Returns how
+ * many. */
+size_t swaps_warm(const struct core *c, const struct node *n, int *ret);
+
 /* The run of a job has failed, by a failure for which it may have spares (act.h): claim them. */
 void swaps_claim(struct core *c, struct entry *e, enum act_class class_);
 

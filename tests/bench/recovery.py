@@ -1,10 +1,11 @@
 """How soon a job of three nodes goes on after a rank hangs, a rank is killed, and a node is lost, part by part.
 
-    python3 tests/bench/recovery.py [--quick] [--times N] [--only KIND,…] [--spare]
+    python3 tests/bench/recovery.py [--quick] [--times N] [--only KIND,…] [--spare] [--warm]
 
 Prints one JSON object a line, as every benchmark does, and a table of the parts on standard error. Three agents, each
 with a memory of its own, train one model of 30 million parameters (quick: a small one), of which they keep snapshots in
-memory; a fourth one is idle (--spare: kept as a spare). Again and again a rank is stopped, a rank is killed, or a node
+memory; a fourth one is idle (--spare: kept as a spare; --warm: and on each device a started program waits for the next
+attempt). Again and again a rank is stopped, a rank is killed, or a node
 with its agent and all of its ranks. The parts: until the verdict; until every rank of the run has ended; until the next
 attempt has its devices; until its processes are there; until its state is loaded; until its first step is done.
 """
@@ -123,13 +124,13 @@ def end(cluster, job):
     cluster.wait(job, "cancelled")
 
 
-def measure(kinds, times, quick, spare):
+def measure(kinds, times, quick, spare):  # spare: "cpu=1" or the like; "": none
     draw = random.Random(SEED)
     took = {kind: [] for kind in kinds}
     with tempfile.TemporaryDirectory(prefix="muster-bench-", dir="/dev/shm") as memory, \
             tempfile.TemporaryDirectory(prefix="muster-bench-") as folder, \
             Cluster(folder, devices="cpu:1", memory=memory,
-                    server_args=["--slow-ratio", "0"] + spare * ["--spare", "cpu=1"]) as cluster:
+                    server_args=["--slow-ratio", "0"] + (["--spare", spare] if spare else [])) as cluster:
         for name in ("n2", "n3", "n4"):
             cluster.start_agent(name, "cpu:1")
         cluster.wait_nodes(["n1", "n2", "n3", "n4"])
@@ -137,6 +138,8 @@ def measure(kinds, times, quick, spare):
             job = new_job(cluster, folder, quick)
             for i in range(times):
                 steps_pass(cluster, job)
+                if "warm" in spare:
+                    wait_for("started programs", lambda: len(waiting(cluster, job)) == 4)
                 parts, node = go_on(cluster, job, STRIKES[kind], draw)
                 took[kind].append(parts)
                 if kind == "node":
@@ -149,6 +152,17 @@ def measure(kinds, times, quick, spare):
     return took
 
 
+def waiting(cluster, job):
+    """Processes of the nodes that have started, and are no rank yet."""
+    ranks = {pid for node in cluster.agents for pid in cluster.rank_pids(job, node)}
+    found = set()
+    for pid in cluster.alive() - ranks:
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as line:
+            if line.read().startswith(b"muster-train\0--wait"):
+                found.add(pid)
+    return found
+
+
 def p99(values):
     return sorted(values)[min(len(values) - 1, round(0.99 * len(values) - 0.5))]
 
@@ -159,9 +173,11 @@ def main():
     parser.add_argument("--times", type=int, default=0, help="faults of each kind (20)")
     parser.add_argument("--only", default=",".join(STRIKES), help="kinds of them")
     parser.add_argument("--spare", action="store_true", help="keep the fourth node as a spare")
+    parser.add_argument("--warm", action="store_true", help="the same, with started programs")
     args = parser.parse_args()
     print(f"MUSTER_SEED={SEED}", file=sys.stderr)
-    took = measure(args.only.split(","), args.times or (2 if args.quick else 20), args.quick, args.spare)
+    took = measure(args.only.split(","), args.times or (2 if args.quick else 20), args.quick,
+                   "cpu=1:warm" if args.warm else "cpu=1" if args.spare else "")
     print(f"{'':6}{'':5}" + "".join(f"{p:>11}" for p in PARTS) + f"{'total':>11}", file=sys.stderr)
     for kind, all_parts in took.items():
         wanted = WANTED[kind]

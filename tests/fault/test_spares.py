@@ -1,4 +1,5 @@
 """A node that is lost is replaced by a spare at once: no queue, and the newest snapshot."""
+import contextlib
 import glob
 import os
 import shutil
@@ -14,7 +15,7 @@ NODES = ["n1", "n2", "n3", "n4"]
 
 @pytest.fixture(name="cluster")
 def four_nodes(tmp_path):
-    with Cluster(str(tmp_path), devices="cpu:1", server_args=["--round", "1", "--spare", "cpu=1"]) as c:
+    with Cluster(str(tmp_path), devices="cpu:1", server_args=["--round", "1", "--spare", "cpu=1:warm"]) as c:
         for name in NODES[1:]:
             c.start_agent(name, "cpu:1")
         c.wait_nodes(NODES)
@@ -24,6 +25,17 @@ def four_nodes(tmp_path):
 
 def spares(cluster):
     return [n["id"] for n in cluster.nodes() if n["slots"][0]["state"] == "spare"]
+
+
+def started(cluster, node):
+    """Processes of a node that began as programs that wait for a rank."""
+    found = []
+    for pid in cluster.alive():
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as line, \
+                open(f"/proc/{pid}/environ", "rb") as env:
+            if line.read().startswith(b"muster-train\0--wait") and f"/agent-{node}/".encode() in env.read():
+                found.append(pid)
+    return found
 
 
 def nodes_of(cluster, job):
@@ -55,9 +67,12 @@ def test_a_gang_takes_the_spare_for_a_lost_node_before_all_who_wait(cluster):
     wait_for("snapshots", lambda: all(glob.glob(f"{cluster.memory(n)}/*/{job}/step-*/PARITY")
                                        for n in before))
     lost = before[-1]
+    waiting = wait_for("a started program on the spare", lambda: started(cluster, spare))
     lose(cluster, lost, job)
     wait_for("it to go on", lambda: cluster.job(job)["generation"] == 2 and cluster.job(job)["state"] == "running")
     assert nodes_of(cluster, job) == sorted({*before, spare} - {lost})
+    assert cluster.rank_pids(job, spare) == waiting
+    wait_for("the end of the lost node's", lambda: not started(cluster, lost))
     assert cluster.job(waits)["state"] == "queued"
     resumed = wait_for("its state", lambda: [e["data"] for e in cluster.events(job)
                                              if e["data"].get("type") == "resumed"])[0]

@@ -54,6 +54,20 @@ void machine_boot_id(const struct machine *h, char ret[PROC_BOOT_ID_MAX])
     (void)snprintf(ret, PROC_BOOT_ID_MAX, "%s-boot-%d", h->m->box[h->on].name, h->m->box[h->on].boot);
 }
 
+void machine_keep_images(struct machine *h, const int *slots, size_t n)
+{
+    (void)h;
+    (void)slots;
+    (void)n;
+}
+
+bool machine_has_image(const struct machine *h, int slot)
+{
+    (void)h;
+    (void)slot;
+    return false;
+}
+
 int machine_pressure(const struct machine *h)
 {
     (void)h;

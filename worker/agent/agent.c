@@ -270,6 +270,7 @@ static void take_over(struct agent *a, const struct report_answer *answer)
     if (a->checkup && answer->now_ms > 0)
         take_clock(a, answer->now_ms);
 
+    machine_keep_images(a->machine, answer->warm, a->ending ? 0 : answer->n_warm);
     if (ship_ack(a->ship, &answer->acks) && a->report_more)
         a->report_now = true; /* else its disk takes none now: it is not asked again and again */
     for (size_t i = 0; i < answer->n_stale; i++)
@@ -395,7 +396,7 @@ static json_t *gpus_json(const struct agent *a)
             continue;
         g = gpus_at(a->gpus, d->gpu);
         gpus_sample(a->gpus, d->gpu, &s, why);
-        if (!*why && s.n_processes > 0 && !slot_in_use(a, i))
+        if (!*why && s.n_processes > machine_has_image(a->machine, i) && !slot_in_use(a, i))
             (void)snprintf(why, sizeof(why), "process %d, which is of no job here, uses it", (int)s.process[0]);
         one = json_pack("{s:i,s:s,s:s,s:s,s:o,s:b,s:i,s:o,s:o,s:o,s:o,s:b,s:o,s:s}", "slot", i, "uuid", g->uuid, "name",
                         g->name, "pci", g->pci, "numa", known(g->numa), "mig", g->mig, "memory_mib", g->memory_mib,

@@ -157,13 +157,14 @@ int cgroup_make(const char *list, const struct cgroup_limits *limits)
     return r;
 }
 
-int cgroup_enter(const char *list)
+int cgroup_enter(const char *list, pid_t pid)
 {
-    char folder[PATH_MAX];
+    char folder[PATH_MAX], text[16];
     int r = 0;
 
+    (void)snprintf(text, sizeof(text), "%d", (int)pid);
     while (r == 0 && next(&list, folder))
-        r = put(folder, "cgroup.procs", "0");
+        r = put(folder, "cgroup.procs", text);
     return r;
 }
 

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #define CGROUP_LIST_MAX 4096
 #define CGROUP_FOLDERS_MAX 6
@@ -30,8 +31,8 @@ const char *cgroup_list(const char *roots, const char *name, char ret[CGROUP_LIS
 /* Make the groups and set their limits; those without a controller are left out. 0 or a negative errno. */
 int cgroup_make(const char *list, const struct cgroup_limits *limits);
 
-/* Move this process into them. 0 or a negative errno. Safe between fork and exec. */
-int cgroup_enter(const char *list);
+/* Move a process (0: this one) into them. 0 or a negative errno. Safe between fork and exec. */
+int cgroup_enter(const char *list, pid_t pid);
 
 /* Descriptors of their folders, at most n, -1 after the last. */
 void cgroup_open(const char *list, int *fds, int n);

@@ -10,15 +10,18 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "api/bundle.h"
 #include "base/buf.h"
 #include "base/io.h"
+#include "base/parcel.h"
 #include "base/try.h"
 #include "worker/agent/program.h"
 #include "worker/agent/shim.h"
 
+#define HAND_ON_S 2          /* that a started program may take to be handed its own */
 #define TEXT_LIMIT (4 << 20) /* bytes of the words of one command line or environment */
 
 extern char **environ;
@@ -408,7 +411,7 @@ static int say_how(posix_spawn_file_actions_t *actions, posix_spawnattr_t *attr,
 
 /* posix_spawn in a session of its own, with the signals held back that the shim wants to see: none can end
  * it before it looks. */
-static int spawn(const struct launch *l, char **argv, char **envp, int log_fd, int ready_fd, int wire, pid_t *ret)
+static int spawn(const char *self, char **argv, char **envp, int log_fd, int ready_fd, int wire, pid_t *ret)
 {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attr;
@@ -424,7 +427,7 @@ static int spawn(const struct launch *l, char **argv, char **envp, int log_fd, i
     }
     r = say_how(&actions, &attr, log_fd, ready_fd, wire);
     if (!r)
-        r = posix_spawn(ret, l->self, &actions, &attr, argv, envp);
+        r = posix_spawn(ret, self, &actions, &attr, argv, envp);
     (void)posix_spawnattr_destroy(&attr);
     (void)posix_spawn_file_actions_destroy(&actions);
     return -r;
@@ -438,6 +441,49 @@ static int above(int fd)
     if (fd >= 0)
         (void)close(fd);
     return high;
+}
+
+/* Have the rank go on in a program that has started. */
+static int go_on(const struct launch_image *image, char **argv, char **envp, int log_fd, int ready_fd, pid_t *ret)
+{
+    int fds[] = {log_fd, ready_fd}, r = image->pid ? parcel_send(image->fd, argv, envp, fds, 2) : -ENOENT;
+
+    if (r == 0)
+        *ret = image->pid;
+    return r;
+}
+
+int launch_image(const struct launch *l, struct launch_image *ret, struct merr *err)
+{
+    IO_CLOSE_AUTO int null = -1, far = -1;
+    struct timeval most = {.tv_sec = HAND_ON_S};
+    char *argv[] = {(char *)(uintptr_t) "muster-agent", (char *)(uintptr_t) "shim", (char *)(uintptr_t) "--wait",
+                    (char *)(uintptr_t)l->train, NULL};
+    struct words env = {0};
+    char **envp;
+    int pair[2], r = 0;
+
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        return merr_errno(err, -errno, "cannot make a socket");
+    far = above(pair[1]);
+    null = above(open("/dev/null", O_WRONLY | O_CLOEXEC));
+    (void)setsockopt(pair[0], SOL_SOCKET, SO_SNDTIMEO, &most, sizeof(most));
+    buf_init(&env.text, TEXT_LIMIT);
+    collect_environment(l, &env);
+    envp = words_array(&env);
+    if (far < 0 || null < 0)
+        r = merr_set(err, -EMFILE, "too many open files");
+    else if (!envp)
+        r = merr_set(err, -ENOMEM, "no memory");
+    if (r == 0 && (r = spawn(l->self, argv, envp, null, far, -1, &ret->pid)) < 0)
+        (void)merr_errno(err, r, "cannot start '%s'", l->self);
+    free(envp);
+    buf_clear(&env.text);
+    if (r < 0)
+        (void)close(pair[0]);
+    else
+        ret->fd = pair[0];
+    return r;
 }
 
 int launch_rank(const struct launch *l, pid_t *ret_shim, int *ret_ready_fd, struct merr *err)
@@ -471,7 +517,9 @@ int launch_rank(const struct launch *l, pid_t *ret_shim, int *ret_ready_fd, stru
     else if (!argv || !envp)
         r = merr_set(err, -ENOMEM, "the command line or environment of rank %d is too large", l->rank);
     if (r == 0) {
-        r = spawn(l, argv, envp, log_fd, write_fd, wire, ret_shim);
+        r = go_on(&l->image, argv, envp, log_fd, write_fd, ret_shim) == 0
+                ? 0
+                : spawn(l->self, argv, envp, log_fd, write_fd, wire, ret_shim);
         if (r < 0)
             merr_errno(err, r, "cannot start '%s' for rank %d", l->self, l->rank);
     }

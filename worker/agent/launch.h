@@ -26,6 +26,11 @@
 void launch_unseal_one(char *variable);
 void launch_unseal(char **env);
 
+struct launch_image { /* a started program that waits, below its shim (shim_wait.h) */
+    pid_t pid;        /* of the shim, our unreaped child; 0: there is none */
+    int fd;           /* the socket to it */
+};
+
 struct launch {
     const char *self;   /* path of muster-agent, for the shim */
     const char *train;  /* path of muster-train */
@@ -48,6 +53,7 @@ struct launch {
     const char *pass_env;    /* names of more variables of the agent's for it, such as "UCX_*,TMPDIR"; NULL: all */
     uint64_t generation;
     int rank, world, local_rank, local_world, node_rank, master_port, threads;
+    struct launch_image image;   /* the rank goes on in it where it can */
     bool with_parent;            /* the rank ends when the caller's process does */
     const struct job_spec *spec; /* borrowed */
 };
@@ -65,6 +71,9 @@ const char *launch_visible(const char *const *visible, const int *slots, int n, 
  * caller, unreaped) and a descriptor that ends once rank-NNNNN.pid is there; or a negative errno with
  * nothing started. */
 int launch_rank(const struct launch *l, pid_t *ret_shim, int *ret_ready_fd, struct merr *err);
+
+/* Start a program that waits for a rank, with the environment that the rank would have. */
+int launch_image(const struct launch *l, struct launch_image *ret, struct merr *err);
 
 /* 0 when nobody holds the log of a rank (its shim is gone or never came), -EBUSY when somebody does. */
 int launch_log_free(const char *folder, int rank);

@@ -22,6 +22,7 @@
 #include "worker/agent/account.h"
 #include "worker/agent/beats.h"
 #include "worker/agent/evidence.h"
+#include "worker/agent/images.h"
 #include "worker/agent/launch.h"
 #include "worker/agent/memory.h"
 #include "worker/agent/order.h"
@@ -48,6 +49,7 @@ struct machine {
     bool with_parent;
     int epoll_fd;
     struct starve_steal steal;
+    struct images *images; /* owned */
 };
 
 struct machine_rank {
@@ -112,6 +114,9 @@ int machine_new(const struct machine_cfg *cfg, struct machine **ret, struct merr
         (void)snprintf(h->account.shm, sizeof(h->account.shm), "%.4000s.shm", cfg->memory);
     if (cfg->cgroups)
         find_cgroups(h);
+    if (!cfg->helper && !h->quota) /* else others start its ranks, or put them where they are to be */
+        h->images = images_new(
+            &(struct images_cfg){h->self, h->train, h->root, h->pass_env, h->visible, .threads = h->threads});
     *ret = h;
     return 0;
 }
@@ -121,6 +126,7 @@ void machine_free(struct machine *h)
     if (!h)
         return;
     waste_free(h->waste);
+    images_free(h->images);
     free(h->root);
     free(h->self);
     free(h->train);
@@ -130,6 +136,16 @@ void machine_free(struct machine *h)
     free(h->pass_env);
     io_close(&h->epoll_fd);
     free(h);
+}
+
+void machine_keep_images(struct machine *h, const int *slots, size_t n)
+{
+    images_settle(h->images, slots, n, clock_mono_us());
+}
+
+bool machine_has_image(const struct machine *h, int slot)
+{
+    return images_has(h->images, slot);
 }
 
 bool machine_is_shared(const struct machine *h)
@@ -506,7 +522,9 @@ int machine_rank_start(struct machine_rank *r, const struct machine_launch *l, s
     all.quota = *place.quota ? place.quota : NULL;
     all.guard = h->account.helper ? &place.guard : NULL;
     all.wire = place.wire;
+    (void)(l->spec->kind == JOB_TRAIN && images_take(h->images, l->slot, &all.image, clock_mono_us()));
     code = launch_rank(&all, &shim_pid, &r->ready_fd, err);
+    images_taken(&all.image, code == 0 ? shim_pid : 0);
     io_close(&place.wire);
     if (code < 0)
         return code;

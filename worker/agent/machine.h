@@ -53,6 +53,10 @@ int machine_new(const struct machine_cfg *cfg, struct machine **ret, struct merr
 /* Leaves the processes alone. NULL is fine. */
 void machine_free(struct machine *h);
 
+/* These devices are to have a started program that waits for a rank (images.h); the others need none any more. */
+void machine_keep_images(struct machine *h, const int *slots, size_t n);
+bool machine_has_image(const struct machine *h, int slot);
+
 bool machine_is_shared(const struct machine *h);  /* ranks run under the account of the agent */
 int64_t machine_mono_us(const struct machine *h); /* for deadlines */
 int64_t machine_wall_us(const struct machine *h); /* for people and records */

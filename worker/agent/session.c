@@ -199,7 +199,7 @@ static _Noreturn void enter(const struct session *s, const struct inside_ask *as
 
     if (s->wire >= 0)
         stand(s, ask, wire);
-    if (s->cgroup && cgroup_enter(s->cgroup) < 0)
+    if (s->cgroup && cgroup_enter(s->cgroup, 0) < 0)
         child_fail(wire, "cannot enter the control group of the rank: it has ended");
     if (s->quota && quota_join(s->quota) < 0)
         child_fail(wire, "cannot enter the control group of the rank's share: it has ended");

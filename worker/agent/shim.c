@@ -29,6 +29,7 @@
 #include "worker/agent/lines.h"
 #include "worker/agent/program.h"
 #include "worker/agent/quota.h"
+#include "worker/agent/shim_wait.h"
 #include "worker/flight/flight_read.h"
 
 extern char **environ;
@@ -51,6 +52,7 @@ struct shim {
     int rank, ready_fd;
     char *const *argv;
     uint64_t log_limit;
+    struct shim_image image;  /* pid 0: it starts the rank's program */
     pid_t child, parent;      /* parent: not 0 when the rank ends with it */
     int signal_fd, output_fd; /* output_fd -1: the rank's output has ended */
     int failed_fd;            /* what the child says that could not become the rank's program */
@@ -150,7 +152,7 @@ static void child_run(const struct shim *s, pid_t parent, int go_fd, int output_
         child_fail(e, EXIT_CAUSE_NODE, EXIT_NODE, failed_fd);
     launch_unseal(environ);
     if (s->cgroup && s->wire < 0)
-        (void)cgroup_enter(s->cgroup); /* best effort: without it the process group and the sweep do */
+        (void)cgroup_enter(s->cgroup, 0); /* best effort: without it the process group and the sweep do */
     if (s->quota && (code = quota_join(s->quota)) < 0) {
         say(&e, "cannot enter the control group", s->quota, -code);
         child_fail(e, EXIT_CAUSE_NODE, EXIT_NODE, failed_fd);
@@ -236,7 +238,9 @@ static int start(struct shim *s)
     }
     if (pipe2(output, O_CLOEXEC) < 0 || pipe2(go, O_CLOEXEC) < 0 || pipe2(failed, O_CLOEXEC) < 0)
         return -errno;
-    s->child = fork();
+    s->child = s->image.pid ? s->image.pid : fork();
+    if (s->image.pid && s->cgroup)
+        (void)cgroup_enter(s->cgroup, s->child);
     if (s->child < 0)
         return -errno;
     if (s->child == 0) {
@@ -244,7 +248,6 @@ static int start(struct shim *s)
         child_run(s, self, go[0], output[1], failed[1]);
     }
     (void)setpgid(s->child, s->child); /* both do it, so that it holds whoever comes first */
-    (void)close(output[1]);
     (void)close(go[0]);
     (void)close(failed[1]);
     s->failed_fd = failed[0];
@@ -254,7 +257,8 @@ static int start(struct shim *s)
     (void)fcntl(s->output_fd, F_SETFL, O_NONBLOCK);
     r = publish_pids(s);
     if (r == 0)
-        r = io_write_all(go[1], "g", 1);
+        r = s->image.pid ? shim_wait_go(&s->image, s->workdir, s->argv, output[1]) : io_write_all(go[1], "g", 1);
+    (void)close(output[1]);
     (void)close(go[1]);
     if (s->ready_fd >= 0)
         (void)close(s->ready_fd); /* tells the agent that rank-NNNNN.pid is there */
@@ -531,14 +535,23 @@ static int take_post(struct shim *s)
 
 int shim_main(int argc, char **argv)
 {
+    struct shim_image image = {.pid = 0};
     char page[PATH_MAX];
     struct shim s;
     struct merr err;
     int r;
 
+    if (argc == 3 && strcmp(argv[1], "--wait") == 0 && shim_wait(argv[2], &image, &argc, &argv) < 0)
+        return EXIT_NODE;
+    if (image.pid) { /* "muster-agent" stands before what is for us */
+        argc--;
+        argv++;
+    }
     if (parse(&s, argc, argv, &r))
         return r;
-    close_others(s.ready_fd, s.wire);
+    s.image = image;
+    if (!image.pid)
+        close_others(s.ready_fd, s.wire);
     if (s.wire >= 0)
         (void)fcntl(s.wire, F_SETFD, FD_CLOEXEC);
     if (s.ready_fd >= 0)

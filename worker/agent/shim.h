@@ -7,6 +7,8 @@
  * once no process of the rank is. It tells the status and the signal, and the cause: what the program has left in its
  * flight page, else what follows from whether it was told to end before it did (exit_judge).
  *
+ * `muster-agent shim --wait TRAIN` starts the program before it is known what it is to run (shim_wait.h).
+ *
  * SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 go on to the rank's group; after SIGTERM the shim waits until
  * nothing of the group is left or --grace is over. SHIM_KILL ends the rank at once. The shim holds the unreaped rank,
  * so no signal can reach a stranger. A shim that is killed takes its rank with it (PDEATHSIG).

@@ -1,4 +1,7 @@
-/* muster-train - one rank of a training job; also samples text, prints pipeline schedules and plans of batches */
+/* muster-train - one rank of a training job (--wait: once it is told which)
+ *
+ * It also samples text, prints pipeline schedules and plans of batches.
+ */
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -15,6 +18,7 @@
 #include "scheduler/plan/schedule.h"
 #include "worker/flight/flight.h"
 #include "worker/engine/train/batch.h"
+#include "worker/engine/train/image.h"
 #include "worker/engine/train/measure.h"
 #include "worker/engine/train/sample.h"
 #include "worker/engine/train/train.h"
@@ -177,6 +181,8 @@ int main(int argc, char **argv)
     int status;
 
     wait_passively(argv);
+    if (argc == 2 && strcmp(argv[1], "--wait") == 0)
+        image_wait(&argc, &argv);
     log_init("muster-train", LOG_LEVEL_INFO);
     if (options_main(&options, argc, argv, &a, &given, &status))
         return status;

@@ -221,9 +221,43 @@ static void a_run_on_a_node_that_is_taken_out_as_failing_saves_its_state_and_goe
     assert_int_equal(scene_entry(s, other)->job.state, JOB_QUEUED);
 }
 
+/* The devices of a node on which a started program is to wait, as the answer to its report says. */
+static size_t warm(struct scene *s, const char *node, int ret[2])
+{
+    struct scene_answer a = scene_report(s, node, json_array(), NULL);
+    const json_t *list = json_object_get(a.body, "warm");
+
+    for (size_t i = 0; i < json_array_size(list) && i < 2; i++)
+        ret[i] = (int)json_integer_value(json_array_get(list, i));
+    return json_array_size(list);
+}
+
+static void started_programs_wait_on_spares_and_beside_ranks_of_training_and_nowhere_else(void **state)
+{
+    struct scene *s = *state;
+    int slot[2];
+
+    make_nodes(s, 2, 2);
+    (void)scene_submit(s, "devices: {min: 1, max: 1}\n"
+                          "train:\n  model: {family: gpt2, layers: 4, hidden: 64, heads: 4, context: 32, vocab: 256}\n"
+                          "  data: {path: /c}\n  batch: {sequences: 8, micro: 2}\n");
+    (void)scene_submit(s, SPEC(1));
+    assert_int_equal(scene_slot(s, "n1", 0)->job, 1);
+    assert_int_equal(scene_slot(s, "n1", 1)->job, 2);
+    keep(s, "a=1");
+    assert_int_equal(spares_on(cluster_node(&s->core->cluster, "n2"), 0), 1);
+    assert_int_equal(warm(s, "n1", slot) + warm(s, "n2", slot), 0);
+    keep(s, "a=1:warm");
+    assert_int_equal(warm(s, "n1", slot), 1);
+    assert_int_equal(slot[0], 0);
+    assert_int_equal(warm(s, "n2", slot), 1);
+    assert_int_equal(slot[0], 1);
+}
+
 static void spares_that_cannot_be_read_are_refused_with_words(void **state)
 {
-    static const char *const bad[] = {"a", "=1", "a=", "a=x", "a=-1", "a=1;b=2", "a=5000"};
+    static const char *const bad[] = {"a",       "=1",     "a=",      "a=x",        "a=-1",
+                                      "a=1;b=2", "a=5000", "a=1:hot", "a=1:warmer", "a=:warm"};
     struct spares ret = {.n = 7};
     struct merr err;
 
@@ -239,6 +273,11 @@ static void spares_that_cannot_be_read_are_refused_with_words(void **state)
     assert_int_equal(spares_of(&ret, "cpu"), 1);
     assert_int_equal(spares_of(&ret, "h100"), 8);
     assert_int_equal(spares_of(&ret, "h"), 0);
+    assert_false(spares_warm(&ret, "h100"));
+    assert_int_equal(spares_read("h100=8:warm,cpu=1", &ret, &err), 0);
+    assert_int_equal(spares_of(&ret, "h100"), 8);
+    assert_true(spares_warm(&ret, "h100"));
+    assert_false(spares_warm(&ret, "cpu"));
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, scene_start, scene_stop)
@@ -252,6 +291,7 @@ int main(void)
         TEST(of_two_runs_that_fail_at_once_one_gets_the_spare),
         TEST(a_program_that_fails_by_itself_takes_no_spare),
         TEST(devices_of_a_run_whose_node_went_silent_stay_its_own_until_that_is_known),
+        TEST(started_programs_wait_on_spares_and_beside_ranks_of_training_and_nowhere_else),
         TEST(a_run_on_a_node_that_is_taken_out_as_failing_saves_its_state_and_goes_on_on_a_spare),
         cmocka_unit_test(spares_that_cannot_be_read_are_refused_with_words),
     };

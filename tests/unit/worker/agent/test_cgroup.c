@@ -122,7 +122,7 @@ static void kill_in(const char *roots)
     assert_int_equal(cgroup_make(list, &none), 0);
     child = fork();
     if (child == 0) {
-        if (cgroup_enter(list) < 0)
+        if (cgroup_enter(list, 0) < 0)
             _exit(1);
         if (fork() == 0) {
             (void)setsid(); /* out of every group but this */
@@ -174,7 +174,7 @@ static pid_t begin_in(const char *list, int held)
         return child;
     (void)signal(SIGTERM, SIG_IGN);
     (void)signal(SIGHUP, SIG_IGN);
-    if (cgroup_enter(list) < 0 || fork() < 0 || setsid() < 0 || fork() < 0)
+    if (cgroup_enter(list, 0) < 0 || fork() < 0 || setsid() < 0 || fork() < 0)
         _exit(1);
     if (write(held, "x", 1) != 1)
         _exit(1);
