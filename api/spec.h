@@ -68,7 +68,7 @@ enum launcher { LAUNCH_RANKS, LAUNCH_TORCHRUN };
 enum on_broken { BROKEN_CANCEL, BROKEN_HOLD };
 enum nonfinite { NONFINITE_FAIL, NONFINITE_SKIP, NONFINITE_ROLL_BACK };
 
-#define SPEC_AUTO 0 /* the planner chooses, as it does for PIPELINE_AUTO, RECOMPUTE_AUTO */
+#define SPEC_AUTO 0           /* the planner chooses, as it does for PIPELINE_AUTO, RECOMPUTE_AUTO */
 #define SPEC_AUTO_SWITCH (-1) /* and for a field that is true or false */
 #define SPEC_EVERY_AUTO (-1)  /* every_steps of checkpoints: from what saving was seen to cost */
 

@@ -109,7 +109,7 @@ static void the_profile_of_the_machine_decides_the_layout(void **state)
 {
 #define PROFILE(us)                                                                                                    \
     "{\"version\":1,\"threads\":2,\"products\":[[64,64,64,0.00001]],\"all_reduce\":[[2,1024," us "],[2,65536," us "]]" \
-                                                                                                                  "}"
+    "}"
     struct job_spec *spec = spec_of(TRAIN("1", "{\"tp\": \"auto\", \"virtual_workers\": 1}"));
     struct plan_profile *p = calloc(1, sizeof(*p));
     struct assignment a;
