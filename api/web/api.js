@@ -64,6 +64,10 @@ export async function post(path, body) {
     return answer.status === 204 ? null : answer.json().catch(() => null);
 }
 
+export async function postText(path, text, { headers = {}, signal } = {}) {
+    return (await send(path, { method: 'POST', body: text, signal, headers: { ...headers, 'Content-Type': 'application/yaml' } })).json();
+}
+
 export async function patch(path, body) {
     return (await send(path, { method: 'PATCH', body: JSON.stringify(body), headers: { 'Content-Type': 'application/json' } })).json();
 }

@@ -5,6 +5,7 @@ import { jobPage } from './job.js';
 import { nodesPage } from './nodes.js';
 import { overview } from './overview.js';
 import * as store from './store.js';
+import { submitPage } from './submit.js';
 import { empty, h, text } from './ui.js';
 
 const main = document.getElementById('main');
@@ -67,6 +68,8 @@ function route() {
         title = nodesPage(main, signal);
     else if (name === 'compare')
         title = comparePage(main, signal);
+    else if (name === 'new')
+        title = submitPage(main, signal);
     else if (name === 'jobs' && id)
         title = jobPage(main, signal, id);
     else {
@@ -75,7 +78,7 @@ function route() {
     }
     document.title = `${title} · Muster`;
     for (const a of document.querySelectorAll('nav a')) {
-        const here = a.dataset.page === (['nodes', 'compare'].includes(name) ? name : 'overview');
+        const here = a.dataset.page === (['nodes', 'compare', 'new'].includes(name) ? name : 'overview');
         a.toggleAttribute('data-here', here);
         if (here && name !== 'jobs')
             a.setAttribute('aria-current', 'page');

@@ -23,6 +23,7 @@ const ACTIONS = [
         ask: 'It ends for good. Its checkpoints, logs and metrics stay.', done: 'Cancelling.' },
     { verb: 'again', label: 'Run again', when: (j) => ui.isEnded(j) && j.spec && !j.task,
         ask: 'Its specification is submitted once more, as a new job.', run: runAgain },
+    { verb: 'edit', label: 'Edit and run', when: (j) => j.spec && !j.task, run: (j) => { location.hash = `#/new?from=${j.id}`; } },
     { verb: 'change', label: 'Scale, priority…', when: (j) => !ui.isEnded(j) && !j.task, run: controls },
 ];
 

@@ -190,6 +190,40 @@ static json_t *read_object(struct http_req *req)
     return NULL;
 }
 
+/* A spec, which may be YAML, too; NULL: the request is answered. */
+static json_t *read_spec(struct http_req *req)
+{
+    const char *type = http_header(req, "Content-Type"), *body;
+    struct faults faults = {.n = 0};
+    json_t *doc = NULL;
+    size_t len;
+
+    if (!type || strncmp(type, "application/yaml", 16) != 0)
+        return read_object(req);
+    body = http_body(req, &len);
+    if (spec_document(body ? body : "", len, &doc, &faults) < 0)
+        http_problem_errors_new(req, "the spec cannot be read", faults_json(&faults));
+    else if (!json_is_object(doc))
+        http_problem(req, 422, "body-invalid", "the body is YAML but no mapping");
+    faults_clear(&faults);
+    if (json_is_object(doc))
+        return doc;
+    json_decref(doc);
+    return NULL;
+}
+
+static void on_schema(void *arg, struct http_req *req)
+{
+    json_auto_t *schema = spec_schema();
+    char *text = schema ? json_dumps(schema, JSON_COMPACT) : NULL;
+
+    (void)arg;
+    if (text)
+        http_reply_text_new(req, 200, "application/schema+json", text, strlen(text));
+    else
+        http_problem(req, 503, "no-memory", "out of memory");
+}
+
 /* A call with the body as a JSON object; NULL: the request is answered. */
 static struct call *read_call(struct http_req *req, run_fn *run)
 {
@@ -401,7 +435,7 @@ static void on_jobs_submit(void *arg, struct http_req *req)
 {
     struct faults faults = {.n = 0};
     struct call *call = NULL;
-    json_t *doc = read_object(req), *full;
+    json_t *doc = read_spec(req), *full;
     const char *body;
     size_t len;
 
@@ -639,6 +673,7 @@ const struct http_route routes_table[] = {
     {"DELETE", "/v1/nodes/{id}/enroll", ROLE_ADMIN, on_enroll_forget, 0, NULL},
     {"GET", "/v1/cluster", ROLE_VIEWER, on_nodes_cluster, 0, NULL},
     {"GET", "/v1/cluster/snapshot", ROLE_ADMIN, on_nodes_snapshot, 0, NULL},
+    {"GET", "/v1/schema", ROLE_VIEWER, on_schema, 0, NULL},
     {"GET", "/v1/profiles", ROLE_VIEWER, on_plans_profiles, 0, NULL},
     {"GET", "/v1/maintenance", ROLE_VIEWER, on_booking_list_maintenance, 0, NULL},
     {"POST", "/v1/maintenance", ROLE_ADMIN, on_booking_add_maintenance, 0, NULL},

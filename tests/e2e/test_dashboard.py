@@ -314,7 +314,7 @@ def test_a_narrow_screen_does_not_scroll_sideways(inside, cluster):
     cluster.wait(job, "succeeded")
     inside.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
                                   {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True})
-    for path in ("/#/", f"/#/jobs/{job}", "/#/nodes"):
+    for path in ("/#/", f"/#/jobs/{job}", "/#/nodes", "/#/new"):
         inside.open(path)
         inside.says("Live")
         assert inside.run("return document.documentElement.scrollWidth") <= 360, path
