@@ -4,9 +4,8 @@ import * as ui from './ui.js';
 const CHARTS_MAX = 40;
 const COUNTED = ['v', 't', 'at', 'time', 'rank', 'ranks', 'generation', 'attempt', 'imbalance']; /* what says where and when */
 
-const TITLES = { lr: 'Learning rate', grad_norm: 'Gradient norm', step_ms: 'Step time, ms', stall_ms: 'Wait for checkpoints, ms',
-    tokens: 'Tokens so far', mfu: 'Share of the peak rate', bytes_tp: 'Bytes between tensor ranks', bytes_pp: 'Bytes between stages',
-    bytes_dp: 'Bytes between replicas', bytes_cp: 'Bytes between ranks that share sequences', activation_mib: 'Activations, MiB',
+const TITLES = { lr: 'Learning rate', grad_norm: 'Gradient norm',
+    tokens: 'Tokens so far', mfu: 'Share of the peak rate', activation_mib: 'Activations, MiB',
     recomputed: 'Share computed again', documents: 'Documents', micro_batches: 'Micro-batches', targets: 'Predicted tokens' };
 
 export const plain = (v) => String(Number(v.toPrecision(4)));
@@ -18,6 +17,9 @@ const KNOWN = [
     { title: 'Loss', lines: [line('loss', 'training', ui.loss, '--accent', { tick: plain }),
         line('eval', 'evaluation', ui.loss, '--warm', { points: true })] },
     { title: 'Tokens per second', lines: [line('tokens_per_s', 'tokens/s', ui.count)] },
+    { title: 'Step time', lines: [line('step_ms', 'a step', ui.ms), line('stall_ms', 'of it waiting for checkpoints', ui.ms, '--warm')] },
+    { title: 'Bytes a step, by group of ranks', lines: [line('bytes_tp', 'tensor', ui.bytes), line('bytes_pp', 'stages', ui.bytes, '--blue'),
+        line('bytes_dp', 'replicas', ui.bytes, '--violet'), line('bytes_cp', 'shared sequences', ui.bytes, '--warm')] },
     { title: 'Tokens per rank', lines: [line('rank_tokens_max', 'most', ui.count), line('rank_tokens_min', 'least', ui.count, '--warm')] },
     { title: 'Idle share of a step', lines: [line('waiting_share', 'waiting for the busiest', percent),
         line('padding_share', 'padding', percent, '--warm')] },

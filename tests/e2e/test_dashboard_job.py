@@ -70,6 +70,14 @@ def test_a_jobs_checkpoints_are_those_on_the_disk(browser, trained):
     page_is_free(browser)
 
 
+def test_the_time_of_a_step_is_one_chart_with_what_it_waited(browser, trained):
+    browser.open(f"/#/jobs/{trained}")
+    browser.wait("the chart", lambda: browser.find('.chart[aria-label="Step time"] canvas'))
+    said = browser.find('.chart[aria-label="Step time"]')[0].text
+    assert "a step" in said and "ms" in said
+    assert not browser.find('.chart[aria-label^="Bytes"]'), "one rank sends nothing"
+
+
 def test_a_checkpoint_is_verified_exported_and_sampled(browser, cluster, trained):
     for verb in ("verify", "export", "sample"):
         page_is_free(browser)
