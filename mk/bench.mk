@@ -92,11 +92,17 @@ bench: bench-python
 bench-python:
 	@$(PYTHON) tests/bench/python_package.py $(BENCH_FLAGS)
 
+# What an array of 100,000 tasks costs.
+.PHONY: bench-arrays
+bench: bench-arrays
+bench-arrays: all
+	@MUSTER_BUILD=$(BUILD) $(PYTHON) -m tests.bench.arrays $(BENCH_FLAGS)
+
 # What a change of devices costs a program with PyTorch.
 .PHONY: bench-elastic-program
 bench: bench-elastic-program
 bench-elastic-program: all
-	@MUSTER_BUILD=$(BUILD) $(PYTHON) tests/bench/elastic_program.py
+	@MUSTER_BUILD=$(BUILD) $(PYTHON) tests/bench/elastic_program.py $(BENCH_FLAGS)
 
 # Which faults are told as what. It takes hours; BENCH_FLAGS=--quick minutes.
 .PHONY: bench-confusion

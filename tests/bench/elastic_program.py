@@ -1,4 +1,4 @@
-"""Usage: python3 tests/bench/elastic_program.py [--rescales N] [--kills N]
+"""Usage: python3 tests/bench/elastic_program.py [--rescales N] [--kills N] [--quick]
 
 examples/elastic.py under Muster over random rescales and kills: how long it takes from the order to scale to the first
 step on other devices, beyond the start of the interpreter with PyTorch; and whether each sample came once an epoch."""
@@ -35,7 +35,10 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--rescales", type=int, default=5)
     parser.add_argument("--kills", type=int, default=2)
+    parser.add_argument("--quick", action="store_true", help="two rescales and one kill")
     given = parser.parse_args()
+    if given.quick:
+        given.rescales, given.kills = 2, 1
     if not TORCH:
         print("skipped: Debian's PyTorch (python3-torch) is not here")
         return 0
