@@ -30,7 +30,10 @@ endif
 endif
 
 # Machine code for A100 (8.0) and H100, H200 (9.0); what is newer compiles the PTX of 9.0 when it loads it.
-CUDA_ARCHS ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
+# `make test`, which runs none of it, builds for one alone (CUDA_ONE) and marks that: whoever else asks has all built.
+CUDA_ARCHS ?= $(if $(CUDA_ONE),-gencode arch=compute_80$(comma)code=[sm_80$(comma)compute_80],\
+	-gencode arch=compute_80$(comma)code=sm_80 -gencode arch=compute_90$(comma)code=[sm_90$(comma)compute_90])
+CUDA_MARK := $(BUILD)/obj/cuda/for-one
 CUDA_LIBRARY := $(BUILD)/lib/muster/muster-cuda.so
 cuda_cu := $(wildcard compress/cuda/*.cu worker/engine/kernels/cuda/*.cu)
 cuda_c  := $(wildcard compress/cuda/*.c worker/engine/kernels/cuda/*.c)
@@ -51,7 +54,7 @@ cuda: $(CUDA_LIBRARY)  ## the library of code for GPUs (wherever nvcc is found)
 $(foreach file,$(wildcard compress/cuda/codec_*.cu),$(eval NVCC_FLAGS_$(file) := --fmad=false))
 NVCC_FLAGS_worker/engine/kernels/cuda/elements.cu := --fmad=false
 
-$(BUILD)/obj/cuda/%.cu.o: %.cu
+$(BUILD)/obj/cuda/%.cu.o: %.cu $(if $(CUDA_ONE),,$(wildcard $(CUDA_MARK)))
 	@mkdir -p $(@D)
 	@echo "  nvcc  $<"
 	@$(NVCC) -std=c++17 -O3 $(CPPFLAGS) $(CUDA_ARCHS) $(NVCC_FLAGS_$<) $(if $(CI),-Werror all-warnings) \
@@ -67,6 +70,7 @@ $(CUDA_LIBRARY): $(cuda_objects)
 	@mkdir -p $(@D)
 	@echo "  ld  $@"
 	@$(CXX) -shared $(LDFLAGS) -Wl,-z,defs -o $@ $^ $(CUDA_LDFLAGS) -lcudart_static -ldl -lrt -lm
+	@$(if $(CUDA_ONE),touch,rm -f) $(CUDA_MARK)
 
 .PHONY: install-cuda
 install: install-cuda

@@ -99,6 +99,7 @@ endif
 run = $(PYTHON) tests/run.py --build $(BUILD) --keep $(RESULTS)/$(1).json
 
 .PHONY: test test-all test-pace suite-system suite-unit suite-asan suite-tsan suite-fuzz suite-python test-programs
+test: export CUDA_ONE := $(if $(MUSTER_TEST_LONG),,1)
 test: deps-test  ## every test; ends with "N passed, N failed"
 	@rm -rf $(RESULTS) && mkdir -p $(RESULTS)
 	@$(MAKE) --no-print-directory $(BUILD_JOBS) -k all test-programs units CI=1
