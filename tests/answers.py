@@ -5,16 +5,22 @@ line got: tests/openapi/tap.c, which is loaded into them, writes these down. In 
 others are faults; an object that may have any says so by `additionalProperties: true`.
 """
 import contextlib
-import copy
 import functools
+import hashlib
 import json
+import marshal
 import os
 import re
+import shutil
+import sys
 
 import fastjsonschema
 import yaml
 
-OPENAPI = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "api", "openapi.yaml")
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+OPENAPI = os.path.join(ROOT, "api", "openapi.yaml")
+# Code that checks documents, which takes long to make: that of one description, for all processes of the tests.
+CHECKERS = os.path.join(ROOT, os.environ.get("MUSTER_BUILD", "build"), "tests", "openapi", "checkers")
 METHODS = {"get", "put", "post", "patch", "delete"}
 
 
@@ -66,6 +72,36 @@ def template_of(method, path):
 
 
 @functools.cache
+def code_folder():
+    """Where that of this description is kept; what others have left goes."""
+    made_of = hashlib.sha256(f"{fastjsonschema.VERSION} {sys.version}".encode())
+    for path in OPENAPI, __file__:
+        with open(path, "rb") as f:
+            made_of.update(f.read())
+    folder = os.path.join(CHECKERS, made_of.hexdigest()[:16])
+    if not os.path.exists(folder):
+        shutil.rmtree(CHECKERS, ignore_errors=True)
+        os.makedirs(folder, exist_ok=True)
+    return folder
+
+
+def compiled(*name, schema):
+    """A function that raises for a document that is not as this part of the description has it."""
+    path = os.path.join(code_folder(), hashlib.sha256(repr(name).encode()).hexdigest()[:24])
+    if not os.path.exists(path):
+        schemas = closed(description()["components"]["schemas"])
+        code = fastjsonschema.compile_to_code(dict(schema, components={"schemas": schemas}), use_default=False)
+        new = f"{path}.{os.getpid()}"
+        with open(new, "wb") as f:
+            marshal.dump(compile(code, f"checks of {name}", "exec"), f)
+        os.rename(new, path)
+    module = {}
+    with open(path, "rb") as f:
+        exec(marshal.load(f), module)
+    return module["validate"]
+
+
+@functools.cache
 def checker(method, template, status, kind):
     """A function that raises for a document that the answer may not be; None where the status has no such document."""
     document = description()
@@ -78,15 +114,12 @@ def checker(method, template, status, kind):
     assert answer, f"api/openapi.yaml does not describe status {status} of {method} {template}"
     content = answer.get("content", {}).get(kind)
     assert content, f"api/openapi.yaml does not describe {kind} for status {status} of {method} {template}"
-    schemas = closed(copy.deepcopy(document["components"]["schemas"]))
-    return fastjsonschema.compile(dict(closed(content["schema"]), components={"schemas": schemas}), use_default=False)
+    return compiled(method, template, status, kind, schema=closed(content["schema"]))
 
 
 @functools.cache
 def schema_checker(name):
-    schemas = closed(copy.deepcopy(description()["components"]["schemas"]))
-    return fastjsonschema.compile({"$ref": f"#/components/schemas/{name}", "components": {"schemas": schemas}},
-                                  use_default=False)
+    return compiled(name, schema={"$ref": f"#/components/schemas/{name}"})
 
 
 # Of a stream; those that are not here are events of the list.

@@ -30,6 +30,18 @@ class Page:
         self.driver.quit()
         shutil.rmtree(self.profile, ignore_errors=True)
 
+    def anew(self, url):
+        """For another server, as when it was started: a new tab, and nothing of what the last server's pages kept."""
+        self.driver.execute_cdp_cmd("Storage.clearDataForOrigin", {"origin": self.url, "storageTypes": "all"})
+        last = self.driver.current_window_handle
+        self.driver.switch_to.new_window("tab")
+        this = self.driver.current_window_handle
+        self.driver.switch_to.window(last)
+        self.driver.close()
+        self.driver.switch_to.window(this)
+        self.driver.set_window_size(1400, 1000)
+        self.url = url
+
     def open(self, path):
         self.driver.get(self.url + path)
 

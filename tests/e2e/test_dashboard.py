@@ -24,12 +24,19 @@ def corpus(tmp_path):
     return specs.write_corpus(str(tmp_path / "corpus.txt"))
 
 
-@pytest.fixture
-def page(cluster):
-    p = Page(cluster.url)
+@pytest.fixture(scope="module")
+def browser():
+    p = Page("")
     yield p
-    faults = p.faults()
     p.close()
+
+
+@pytest.fixture
+def page(cluster, browser):
+    browser.url = cluster.url
+    yield browser
+    faults = browser.faults()
+    browser.anew("")
     assert not faults, faults
 
 

@@ -18,7 +18,7 @@ from tests.patience import PATIENCE_S
 
 SEED = int(os.environ.get("MUSTER_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 30)
 ROUNDS = 8 if os.environ.get("MUSTER_TEST_LONG") else 2
-STEPS = 200
+STEPS = 100
 AHEAD = 10  # steps that a job may do after the one where it is to be struck, on a machine faster than the test
 VICTIMS = ["rank", "agent", "server", "redis"]
 
@@ -124,7 +124,7 @@ def test_no_acknowledged_job_is_lost_doubled_or_stuck(tmp_path, victim, number):
     rng = random.Random(f"{SEED}-submit-{victim}-{number}")
     print(f"seed {SEED}")
     with Cluster(str(tmp_path), slots=2) as cluster:
-        acknowledged, total = {}, 120
+        acknowledged, total = {}, 60
         strike_at = rng.randint(10, total - 10)
         for i in range(total):
             if i == strike_at:

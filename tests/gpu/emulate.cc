@@ -5,7 +5,6 @@
 
 #include "base/bf16.h"
 
-#include <csetjmp>
 #include <cstdio>
 #include <map>
 #include <mutex>
@@ -37,21 +36,25 @@ struct gate { /* n come, then all go on */
     int waiting, turn;
 };
 
+/* Where a thread waits: that of the library would look through the thread's cleanups at each of so many turns. */
+typedef void *place[5];
+
 struct fiber {
-    jmp_buf at;
-    bool started, ended;
+    place at;
+    bool has_stack_in_use, ended; /* a fiber serves one thread after another */
     char *stack;
 };
 
 std::vector<fiber> fibers;
-jmp_buf scheduler;
+place scheduler;
 ucontext_t first_context;
 const std::function<void()> *running;
 int current, count, live;
 bool moved; /* did anybody get further in this round? */
 gate block_gate, warp_gate[32];
 int warp_live[32];
-uint64_t words[32][WARP];
+uint64_t words[32][2][WARP]; /* of this exchange, and of the last, which others may still read */
+unsigned exchanges[1024];
 
 /* What the lanes of a warp do together. */
 enum deed { EXCHANGE, PRODUCT, LOAD, LOAD_TRANSPOSED };
@@ -69,15 +72,21 @@ struct copy_begun {
     bool in_group;
 };
 std::vector<copy_begun> copies[1024];
-size_t shared_used; /* by this launch */
+size_t shared_used, shared_most; /* by this launch, by any yet */
 alignas(256) unsigned char shared_memory[BYTES_MAX_SHARED];
 cudaError_t last_error;
 size_t shared_allowed = 48 << 10;
 
+/* A function that sets a place must not itself go to one. */
+[[noreturn]] __attribute__((noinline)) void go_to(place p)
+{
+    __builtin_longjmp(p, 1);
+}
+
 void give_turn()
 {
-    if (_setjmp(fibers[(size_t)current].at) == 0)
-        _longjmp(scheduler, 1);
+    if (__builtin_setjmp(fibers[(size_t)current].at) == 0)
+        go_to(scheduler);
     emulate_here.thread = dim3((unsigned)current);
 }
 
@@ -95,23 +104,24 @@ void pass(gate *g, const int *n)
     moved = true;
 }
 
-void begin_fiber()
+[[noreturn]] void begin_fiber()
 {
-    (*running)();
-    fiber &f = fibers[(size_t)current];
-
-    if (!copies[current].empty())
-        fault("a thread ended while copies that it began are under way");
-    f.ended = moved = true;
-    live--;
-    warp_live[current / WARP]--;
-    if (block_gate.waiting > 0 && block_gate.waiting == live) { /* who has ended is not waited for */
-        block_gate.waiting = 0;
-        block_gate.turn++;
+    for (;;) {
+        (*running)();
+        if (!copies[current].empty())
+            fault("a thread ended while copies that it began are under way");
+        fibers[(size_t)current].ended = moved = true;
+        live--;
+        warp_live[current / WARP]--;
+        if (block_gate.waiting > 0 && block_gate.waiting == live) { /* who has ended is not waited for */
+            block_gate.waiting = 0;
+            block_gate.turn++;
+        }
+        if (warp_gate[current / WARP].waiting > 0)
+            fault("a thread ended while others of its warp wait for it");
+        give_turn(); /* until there is another thread of this number */
+        moved = true;
     }
-    if (warp_gate[current / WARP].waiting > 0)
-        fault("a thread ended while others of its warp wait for it");
-    _longjmp(scheduler, 1);
 }
 
 void take_turn(int i)
@@ -120,11 +130,11 @@ void take_turn(int i)
 
     current = i;
     emulate_here.thread = dim3((unsigned)i);
-    if (_setjmp(scheduler) != 0)
+    if (__builtin_setjmp(scheduler) != 0)
         return;
-    if (f.started)
-        _longjmp(f.at, 1);
-    f.started = moved = true;
+    if (f.has_stack_in_use)
+        go_to(f.at);
+    f.has_stack_in_use = moved = true;
     if (getcontext(&first_context) != 0)
         fault("getcontext");
     first_context.uc_stack.ss_sp = f.stack;
@@ -146,8 +156,8 @@ void run_block()
         warp_live[w] = count - w * WARP < WARP ? count - w * WARP : WARP;
     }
     for (int i = 0; i < count; i++)
-        fibers[(size_t)i].started = fibers[(size_t)i].ended = false;
-    memset(shared_memory, 0xFF, sizeof(shared_memory)); /* NaN: nothing may count on what was there */
+        exchanges[i] = 0, fibers[(size_t)i].ended = false;
+    memset(shared_memory, 0xFF, shared_most); /* NaN: nothing may count on what was there */
     while (live > 0) {
         moved = false;
         for (int k = 0; k < count; k++) {
@@ -294,14 +304,12 @@ void emulate_copies_wait()
 
 void emulate_exchange(uint64_t word, uint64_t all[32])
 {
-    const int warp = current / WARP;
+    uint64_t *const now = words[current / WARP][exchanges[current]++ % 2];
     lane_words mine = {EXCHANGE, NULL, {0}, {0}, 0, NULL};
 
-    words[warp][current % WARP] = word;
+    now[current % WARP] = word;
     together(&mine);
-    pass(&warp_gate[warp], &warp_live[warp]);
-    memcpy(all, words[warp], sizeof(words[warp]));
-    pass(&warp_gate[warp], &warp_live[warp]);
+    memcpy(all, now, WARP * sizeof(*now));
 }
 
 unsigned char *emulate_shared()
@@ -402,6 +410,10 @@ bool spoils_capture()
 void run_grid(dim3 grid, dim3 threads, size_t shared_bytes, const std::function<void()> &kernel)
 {
     shared_used = shared_bytes;
+    if (fibers.empty())
+        memset(shared_memory, 0xFF, sizeof(shared_memory));
+    if (shared_most < shared_bytes)
+        shared_most = shared_bytes;
     count = (int)(threads.x * threads.y * threads.z);
     while (fibers.size() < (size_t)count) {
         fiber f = fiber();

@@ -223,7 +223,7 @@ class Place:
             self.checkpoint("checkpoints/step-00000200", "copy", "another")
             os.remove(f"{self.folder}/checkpoints/step-00000200/MANIFEST")
         here = {"j17": job, "j18": other, "JOB": job, "/tmp/run": f"{self.folder}/run",
-                "muster top": "muster top --once"}
+                "muster top": "muster top --once", "muster profile run": "muster profile run --quick"}
         words = "|".join(re.escape(word) for word in here)  # at once: a job may be j18 here
         return re.sub(rf"(?<!\w)({words})(?!\w)", lambda found: here[found[1]] or found[1], line)
 

@@ -12,7 +12,7 @@ from tests import specs
 from tests.integration import ranks
 from tests.patience import PATIENCE_S
 
-STEPS = 40
+STEPS = 16
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ LAYOUTS = [
 def test_any_layout_moves_to_any_other(corpus, tmp_path, before, after, parallel):
     """From two nodes to one, of which none stays. The losses go on as those of a run resumed from disk do."""
     where = memories(tmp_path, 3)
-    spec = the_spec(corpus, steps=24, **parallel)
+    spec = the_spec(corpus, steps=12, **parallel)
 
     def went(folder, order, resumed_from, **how):
         folder.mkdir()
@@ -176,7 +176,7 @@ def stop_in_the_middle(run, victim, sig):
 def test_a_source_node_lost_in_the_middle_costs_no_more_than_what_was_not_on_disk(corpus, tmp_path, sig):
     where = memories(tmp_path, 3)
     spec = the_spec(corpus)
-    spec["train"]["model"].update(hidden=512, layers=6)
+    spec["train"]["model"].update(hidden=384, layers=6)
     spec["train"]["steps"] = 10
     disk, step = saved_before(spec, tmp_path, where[:1])
     spec["train"]["steps"] = step + 2
@@ -212,7 +212,7 @@ def test_a_run_without_room_in_memory_leaves_its_state_on_disk(corpus, alone, tm
 def test_a_rank_that_dies_while_the_state_is_sent_ends_the_source_node(corpus, tmp_path):
     where = memories(tmp_path, 2)
     spec = the_spec(corpus)
-    spec["train"]["model"].update(hidden=512, layers=6)
+    spec["train"]["model"].update(hidden=384, layers=6)
     step = left(spec, tmp_path, memory=where[0])
     spec["train"]["steps"] = step + 2
     with ranks.Run(str(tmp_path), spec, generation=2, memory=where[1], source_nodes=where[:1]) as run:
