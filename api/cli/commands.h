@@ -52,6 +52,7 @@ int notebook_run(struct cli *c);
 int nodes_list(struct cli *c);
 int nodes_act(struct cli *c);
 int nodes_test(struct cli *c);
+int nodes_end(struct cli *c);
 void nodes_print(const json_t *nodes, bool clear); /* as a table; clear: over another one */
 int nodes_remove(struct cli *c);
 int nodes_enroll(struct cli *c);

@@ -7,6 +7,7 @@
 #include "api/cli/commands.h"
 #include "api/cli/print.h"
 #include "api/cli/promises.h"
+#include "api/spec.h"
 #include "api/times.h"
 #include "base/clock.h"
 #include "base/try.h"
@@ -190,6 +191,27 @@ int maintenance_add(struct cli *c)
     return send(c, "/v1/maintenance", body);
 }
 
+int nodes_end(struct cli *c)
+{
+    json_auto_t *answer = NULL, *body = json_object();
+    char path[160], at[PROMISES_TIME_MAX];
+    int64_t now = clock_wall_us();
+
+    if (!cli_option(c, "at"))
+        return cli_fail(CLI_USAGE, "want --at: when it goes, as +2h or 14:05");
+    if (strlen(c->arg[0]) >= 64 || strspn(c->arg[0], SPEC_LABEL_LETTERS) != strlen(c->arg[0]))
+        return cli_fail(CLI_USAGE, "'%.64s' is no name of a node", c->arg[0]);
+    TRY(promises_when("at", cli_option(c, "at"), &now, "at", body));
+    TRY(take_text(c, "reason", body));
+    (void)snprintf(path, sizeof(path), "/v1/nodes/%s/end", c->arg[0]);
+    TRY(cli_call(c, "POST", path, body, NULL, &answer));
+    if (c->json)
+        return cli_print_json(answer);
+    promises_time(cli_str(answer, "from"), at);
+    (void)printf("%s goes at %s (%s)\n", c->arg[0], at, cli_str(answer, "id"));
+    return 0;
+}
+
 int reservations_add(struct cli *c)
 {
     const char *to = cli_option(c, "to");
@@ -238,7 +260,10 @@ static int list(struct cli *c, const char *path, const char *field, bool reserve
         char from[PROMISES_TIME_MAX], to[PROMISES_TIME_MAX], what[96], whose[160], nodes[512];
 
         promises_time(cli_str(one, "from"), from);
-        promises_time(cli_str(one, "to"), to);
+        if (*cli_str(one, "to"))
+            promises_time(cli_str(one, "to"), to);
+        else
+            (void)snprintf(to, sizeof(to), "for good");
         join(json_object_get(one, "nodes"), nodes, sizeof(nodes));
         if (reserved)
             (void)snprintf(what, sizeof(what), "%lld %s", cli_int(one, "devices"), cli_str(one, "class"));

@@ -9,7 +9,7 @@ void calendar_add(struct calendar_state *s, const struct calendar_span *span, in
             s->closes_us = span->from_us;
         return;
     }
-    if (span->to_us > s->opens_us)
+    if (span->to_us > s->opens_us && span->to_us < CALENDAR_NEVER_US)
         s->opens_us = span->to_us;
     if (span->holder == 0)
         s->shut = true;

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #define CALENDAR_LEAD_US INT64_C(300000000)
+#define CALENDAR_NEVER_US (INT64_MAX / 4) /* the end of a span that has none: a node goes for good */
 
 struct calendar_span {
     int64_t from_us, to_us;
@@ -22,7 +23,7 @@ struct calendar_state { /* of a device; all 0: it is for everybody, for ever */
     bool shut;          /* for nobody now */
     uint64_t holder;    /* for whose jobs alone it is now; 0: for everybody's */
     int64_t closes_us;  /* when the next span begins that has not begun yet; 0: never */
-    int64_t opens_us;   /* when it is for everybody again, as far as is known; 0: it is */
+    int64_t opens_us;   /* when it is for everybody again, as far as is known; 0: it is, or never */
 };
 
 void calendar_add(struct calendar_state *s, const struct calendar_span *span, int64_t now_us);

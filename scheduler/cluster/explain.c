@@ -310,10 +310,11 @@ static void say_cause(const struct explain_wait *w, char *ret, size_t size)
         (void)snprintf(ret, size, "runs on fewer than the %d devices it could use: %s", w->need, free_ones);
         return;
     case EXPLAIN_CLOSING:
-        (void)snprintf(ret, size,
-                       "takes %d devices; those that are free are to be in maintenance or kept for others before its "
-                       "time limit is over",
-                       w->need);
+        (void)snprintf(
+            ret, size,
+            "takes %d devices; those that are free are to be in maintenance, kept for others or gone before its "
+            "time limit is over",
+            w->need);
         return;
     case EXPLAIN_RESERVATION:
         (void)snprintf(ret, size, "waits for its reservation r%llu to begin", behind);

@@ -25,6 +25,7 @@ static json_t *view(const struct core *c, const struct booking *b)
 {
     struct calendar_span s = calendar_next(b->span, b->every_us, c->now.wall_us);
     json_t *nodes = json_array(), *o;
+    bool ends = s.to_us == CALENDAR_NEVER_US;
     char id[24];
 
     bookings_name(b, id);
@@ -32,8 +33,8 @@ static json_t *view(const struct core *c, const struct booking *b)
         if (i == 0 || strcmp(b->parts[i].node, b->parts[i - 1].node) != 0)
             (void)json_array_append_new(nodes, json_string(b->parts[i].node));
     o = json_pack("{s:s, s:o, s:o, s:b, s:s, s:s, s:o}", "id", id, "from", cluster_time(s.from_us), "to",
-                  cluster_time(s.to_us), "now", s.from_us <= c->now.wall_us, "reason", b->reason, "by", b->by, "nodes",
-                  nodes);
+                  ends ? json_null() : cluster_time(s.to_us), "now", s.from_us <= c->now.wall_us, "reason", b->reason,
+                  "by", b->by, "nodes", nodes);
     if (!b->reserved) {
         (void)json_object_set_new(o, "every_s", b->every_us > 0 ? json_integer(b->every_us / SECOND_US) : json_null());
         return o;
@@ -165,6 +166,17 @@ static bool read_nodes(const struct core *c, struct call *call, struct booking *
     return b->parts != NULL;
 }
 
+static void forget(struct core *c, struct booking *b)
+{
+    char name[24];
+
+    bookings_name(b, name);
+    records_drop_row(c, STORE_BOOKINGS, name);
+    bookings_drop(&c->bookings, b);
+    (void)bookings_mark(&c->bookings, &c->cluster, c->now.wall_us);
+    c->schedule_wanted = true;
+}
+
 /* It is kept, and a round follows. b is taken over. */
 static void keep(struct core *c, struct call *call, struct booking *b)
 {
@@ -197,6 +209,51 @@ void booking_add_maintenance(struct core *c, struct call *call)
         keep(c, call, &b);
     else
         free(b.parts);
+}
+
+/* The booking by which a node goes for good; NULL: it stays. */
+static struct booking *end_of(const struct core *c, const char *node)
+{
+    for (size_t i = 0; i < c->bookings.n; i++) {
+        struct booking *b = &c->bookings.v[i];
+
+        if (b->span.to_us == CALENDAR_NEVER_US && strcmp(b->parts[0].node, node) == 0)
+            return b;
+    }
+    return NULL;
+}
+
+void booking_end_node(struct core *c, struct call *call)
+{
+    static const char *const known[] = {"at", "reason", NULL};
+    const char *node = http_param(call->req, 0);
+    int64_t now = c->now.wall_us, at;
+    struct booking b = {.reserved = false}, *before;
+
+    if (!cluster_node(&c->cluster, node)) {
+        call_problem(call, 404, "unknown-node", "no node '%s'; `muster nodes` shows those there are", node);
+        return;
+    }
+    if (!only_known(call, known) || !read_time(call, "at", 0, &at) ||
+        !read_text(call, "reason", b.reason, sizeof(b.reason)))
+        return;
+    if (at == 0 || at - now > BOOKINGS_LONGEST_US) {
+        refuse(call, "at", "a time such as 2026-11-21T06:00:00Z, no more than 366 days from now");
+        return;
+    }
+    b.span = (struct calendar_span){.from_us = at > now ? at : now, .to_us = CALENDAR_NEVER_US};
+    b.parts = calloc(1, sizeof(*b.parts));
+    if (!b.parts) {
+        call_problem(call, 503, "no-memory", "out of memory");
+        return;
+    }
+    (void)snprintf(b.by, sizeof(b.by), "%s", http_identity(call->req)->user);
+    (void)snprintf(b.parts[0].node, sizeof(b.parts[0].node), "%s", node);
+    b.parts[0].slot = BOOKINGS_ALL;
+    b.n_parts = 1;
+    if ((before = end_of(c, node)))
+        forget(c, before);
+    keep(c, call, &b);
 }
 
 void booking_add_reservation(struct core *c, struct call *call)
@@ -232,17 +289,6 @@ void booking_add_reservation(struct core *c, struct call *call)
     call_problem(call, 409, "not-enough-devices",
                  "%lld devices%s%s were asked for, and %d are in no other reservation or maintenance then",
                  (long long)json_integer_value(devices), *b.class_ ? " of class " : "", b.class_, there);
-}
-
-static void forget(struct core *c, struct booking *b)
-{
-    char name[24];
-
-    bookings_name(b, name);
-    records_drop_row(c, STORE_BOOKINGS, name);
-    bookings_drop(&c->bookings, b);
-    (void)bookings_mark(&c->bookings, &c->cluster, c->now.wall_us);
-    c->schedule_wanted = true;
 }
 
 static void drop(struct core *c, struct call *call, bool reserved)
@@ -302,12 +348,21 @@ bool booking_allows(const struct core *c, const struct job *j, char *ret_why, si
 
 /* --- time --------------------------------------------------------------------------------------------- */
 
+/* A node that went for good, as was said, may come back as another one of its name. */
+static bool is_over(const struct core *c, const struct booking *b)
+{
+    bool ends = b->span.to_us == CALENDAR_NEVER_US && b->span.from_us <= c->now.wall_us;
+    const struct node *n = ends ? cluster_node(&c->cluster, b->parts[0].node) : NULL;
+
+    return ends ? !n || n->contact == NODE_LOST : b->every_us == 0 && b->span.to_us <= c->now.wall_us;
+}
+
 void booking_tick(struct core *c)
 {
     if (c->bookings.n == 0)
         return;
     for (size_t i = c->bookings.n; i-- > 0;)
-        if (c->bookings.v[i].every_us == 0 && c->bookings.v[i].span.to_us <= c->now.wall_us)
+        if (is_over(c, &c->bookings.v[i]))
             forget(c, &c->bookings.v[i]);
     if (bookings_mark(&c->bookings, &c->cluster, c->now.wall_us) || c->now.wall_us >= c->booking_due_us)
         c->schedule_wanted = true;

@@ -15,6 +15,8 @@ struct job;
 void booking_add_maintenance(struct core *c, struct call *call);
 void booking_list_maintenance(struct core *c, struct call *call);
 void booking_drop_maintenance(struct core *c, struct call *call);
+/* A node goes at a time, for good: nothing is put there that runs for longer, and who is there leaves before. */
+void booking_end_node(struct core *c, struct call *call);
 void booking_add_reservation(struct core *c, struct call *call);
 void booking_list_reservations(struct core *c, struct call *call);
 void booking_drop_reservation(struct core *c, struct call *call);

@@ -431,7 +431,8 @@ static void leave_closing(struct core *c)
             continue;
         clock_rfc3339(closes_us, at);
         (void)snprintf(text, sizeof(text),
-                       "its devices are in maintenance, or kept for others, from %s; it saves its state and waits", at);
+                       "its devices are in maintenance, kept for others or gone from %s; it saves its state and waits",
+                       at);
         if (change_job(c, e, &(struct job_cause){.kind = CAUSE_REQUEUE, .actor = "scheduler", .text = text}, &err) ==
                 0 &&
             e->job.live)

@@ -137,6 +137,7 @@ PLAIN(booking_drop_maintenance)
 PLAIN(booking_list_reservations)
 PLAIN(booking_drop_reservation)
 RUN(booking_add_maintenance)
+RUN(booking_end_node)
 RUN(booking_add_reservation)
 PLAIN(estimates_report)
 PLAIN(predictions_report)
@@ -297,6 +298,11 @@ static void on_projects_put(void *arg, struct http_req *req)
 static void on_booking_add_maintenance(void *arg, struct http_req *req)
 {
     post_object(arg, req, run_booking_add_maintenance);
+}
+
+static void on_booking_end_node(void *arg, struct http_req *req)
+{
+    post_object(arg, req, run_booking_end_node);
 }
 
 static void on_booking_add_reservation(void *arg, struct http_req *req)
@@ -668,6 +674,7 @@ const struct http_route routes_table[] = {
     {"POST", "/v1/nodes/{id}/drain", ROLE_ADMIN, on_nodes_drain, 0, queries_drain},
     {"POST", "/v1/nodes/{id}/undrain", ROLE_ADMIN, on_nodes_undrain, 0, NULL},
     {"POST", "/v1/nodes/{id}/test", ROLE_ADMIN, on_nodes_test, 0, NULL},
+    {"POST", "/v1/nodes/{id}/end", ROLE_ADMIN, on_booking_end_node, 0, NULL},
     {"DELETE", "/v1/nodes/{id}", ROLE_ADMIN, on_nodes_remove, 0, NULL},
     {"POST", "/v1/nodes/{id}/enroll", ROLE_ADMIN, on_enroll_make, 0, NULL},
     {"DELETE", "/v1/nodes/{id}/enroll", ROLE_ADMIN, on_enroll_forget, 0, NULL},

@@ -204,6 +204,10 @@ class Routes:
         node's test has the result."""
         return cast('Node', self._transport.call('POST', f"/v1/nodes/{quote(id)}/test"))
 
+    def end_node(self, id: str, *, body: Optional[EndNodeBody] = None) -> Booking:
+        """POST /v1/nodes/{id}/end: Say when a node goes for good."""
+        return cast('Booking', self._transport.call('POST', f"/v1/nodes/{quote(id)}/end", body=body, again=False))
+
     def get_cluster(self) -> Cluster:
         """GET /v1/cluster: Totals of slots and jobs."""
         return cast('Cluster', self._transport.call('GET', '/v1/cluster'))
@@ -547,6 +551,10 @@ class AsyncRoutes:
         """POST /v1/nodes/{id}/test: Let a node's agent test its memory, arithmetic, disk and loopback, once; the
         node's test has the result."""
         return cast('Node', await self._call('POST', f"/v1/nodes/{quote(id)}/test"))
+
+    async def end_node(self, id: str, *, body: Optional[EndNodeBody] = None) -> Booking:
+        """POST /v1/nodes/{id}/end: Say when a node goes for good."""
+        return cast('Booking', await self._call('POST', f"/v1/nodes/{quote(id)}/end", body=body, again=False))
 
     async def get_cluster(self) -> Cluster:
         """GET /v1/cluster: Totals of slots and jobs."""

@@ -426,7 +426,7 @@ class Quarantined(TypedDict, total=False):
 Booking = TypedDict('Booking', {
     'id': 'str',
     'from': 'str',
-    'to': 'str',
+    'to': 'Union[str, None]',
     'now': 'bool',
     'reason': 'str',
     'by': 'str',
@@ -786,6 +786,11 @@ class ForgetNodeAnswer(TypedDict, total=False):
     node: str
     token: bool
     codes: int
+
+
+class EndNodeBody(TypedDict, total=False):
+    at: str
+    reason: str
 
 
 class ListMaintenanceAnswer(TypedDict, total=False):

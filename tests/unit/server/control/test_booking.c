@@ -331,6 +331,82 @@ static void records_that_cannot_be_read_are_dropped(void **state)
 
 #define ROW(name) cmocka_unit_test_setup_teardown(name, scene_start, scene_stop)
 
+static struct scene_answer end_node(struct scene *s, const char *node, int at)
+{
+    char text[CLOCK_RFC3339_MAX];
+
+    return scene_call(s, booking_end_node, scene_request(node, NULL, NULL), json_pack("{s:s}", "at", in(s, at, text)));
+}
+
+static void nothing_runs_on_a_node_beyond_its_planned_end(void **state)
+{
+    struct scene *s = *state;
+    uint64_t fits, stays;
+
+    assert_int_equal(scene_register(s, "n1", "cpu", 1), 200);
+    assert_int_equal(scene_register(s, "n2", "cpu", 2), 200);
+    assert_int_equal(end_node(s, "n1", HOUR).status, 201);
+    (void)submit(s, 2, 0, NULL); /* all of n2 */
+    stays = submit(s, 1, 2 * HOUR, NULL);
+    scene_turn(s);
+    assert_int_equal(scene_entry(s, stays)->wait.code, EXPLAIN_CLOSING);
+    fits = submit(s, 1, HOUR / 2, NULL);
+    scene_turn(s);
+    assert_true(runs_on(s, fits, "n1"));
+    assert_false(scene_entry(s, stays)->job.live);
+}
+
+static void a_job_leaves_a_node_before_its_end_and_the_name_is_free_again_after_it(void **state)
+{
+    struct scene *s = *state;
+    uint64_t job;
+
+    assert_int_equal(scene_register(s, "n1", "cpu", 1), 200);
+    job = submit(s, 1, 0, NULL);
+    scene_turn(s);
+    assert_true(runs_on(s, job, "n1"));
+    assert_int_equal(end_node(s, "n1", 2 * HOUR).status, 201);
+    assert_int_equal(end_node(s, "n1", HOUR).status, 201); /* instead of the one before */
+    assert_int_equal(s->core->bookings.n, 1);
+    scene_restart(s);
+    assert_int_equal(scene_register(s, "n1", "cpu", 1), 200);
+    for (int i = 0; i < HOUR - 400; i += 20) {
+        tell(s, "n1");
+        scene_wait(s, 20);
+    }
+    assert_int_equal(scene_entry(s, job)->job.intent, JOB_GO_ON);
+    for (int i = 0; i < 200; i += 20) {
+        tell(s, "n1");
+        scene_wait(s, 20);
+    }
+    assert_int_equal(scene_entry(s, job)->job.intent, JOB_REQUEUE);
+    scene_report_all(s, job, "exited", 1);
+    for (int i = 0; i < 400; i += 20) {
+        tell(s, "n1");
+        scene_wait(s, 20);
+    }
+    assert_false(scene_entry(s, job)->job.live);
+    assert_true(scene_slot(s, "n1", 0)->calendar.shut);
+    scene_wait(s, 600); /* it is lost, and another one comes by its name */
+    assert_int_equal(s->core->bookings.n, 0);
+    assert_int_equal(scene_register(s, "n1", "cpu", 1), 200);
+    scene_turn(s);
+    assert_true(runs_on(s, job, "n1"));
+}
+
+static void the_end_of_a_node_that_is_not_there_or_at_no_time_is_refused(void **state)
+{
+    struct scene *s = *state;
+
+    assert_int_equal(end_node(s, "n9", HOUR).status, 404);
+    assert_int_equal(scene_register(s, "n1", "cpu", 1), 200);
+    assert_int_equal(end_node(s, "n1", 400 * 24 * HOUR).status, 422);
+    assert_int_equal(
+        scene_call(s, booking_end_node, scene_request("n1", NULL, NULL), json_pack("{s:s}", "at", "soon")).status, 422);
+    assert_int_equal(scene_call(s, booking_end_node, scene_request("n1", NULL, NULL), json_object()).status, 422);
+    assert_int_equal(s->core->bookings.n, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -344,6 +420,9 @@ int main(void)
         ROW(jobs_of_a_reservation_wait_for_each_other_and_not_for_others),
         ROW(what_cannot_be_reserved_is_said_with_numbers),
         ROW(a_reservation_of_others_or_none_at_all_is_refused_when_a_job_is_submitted),
+        ROW(nothing_runs_on_a_node_beyond_its_planned_end),
+        ROW(a_job_leaves_a_node_before_its_end_and_the_name_is_free_again_after_it),
+        ROW(the_end_of_a_node_that_is_not_there_or_at_no_time_is_refused),
         ROW(records_that_cannot_be_read_are_dropped),
     };
 
