@@ -3,7 +3,7 @@
 C_FILES := $(shell git ls-files '*.c' '*.h' '*.cu' '*.cc' 2>/dev/null)
 PY_FILES := $(shell git ls-files '*.py' 2>/dev/null)
 MD_FILES := $(shell git ls-files '*.md' 2>/dev/null)
-SH_FILES := $(shell git ls-files '*.sh' .ci/run 2>/dev/null)
+SH_FILES := $(shell git ls-files '*.sh' .ci/run deploy/setup/muster-setup 2>/dev/null)
 
 # Other versions lay the same code out in other ways.
 CLANG_FORMAT := clang-format-14

@@ -85,7 +85,9 @@ RESULTS := build/results
 # Builds and programs that do not need each other share the cores.
 BUILD_JOBS := -j$(shell echo $$(($$(nproc) + 1))) # one more: some fetch
 LINT := $(wildcard tests/lint/test_*.py)
-INTEGRATION := $(wildcard tests/integration/test_*.py)
+# Packages take minutes to build.
+INTEGRATION := $(filter-out $(if $(MUSTER_TEST_LONG),,tests/integration/test_packages.py),\
+	$(wildcard tests/integration/test_*.py))
 # Whether the verdict on a slow rank comes in time depends on what else the machine does: `make test-all` alone judges it.
 SPEED := tests/fault/test_slow.py
 FAULT := $(filter-out $(if $(MUSTER_TEST_LONG),,$(SPEED)),$(wildcard tests/fault/test_*.py))

@@ -262,12 +262,27 @@ def check_place(path, complain):
         complain(path, 1, f"{test.group(1)}/ is no room with code: a test stands in the room that it tests")
 
 
+def check_cleared(path, code, complain):
+    """What is cleared at the end of its block has a value before the block can be left: gcc does not always see it."""
+    lines = code.split("\n")
+    for at, line in enumerate(lines):
+        declared = re.match(r"\s+(?:[A-Z_]+_AUTO|json_auto_t)\b([^;()]*);", line)
+        for name in re.findall(r"(?:^|,)[^,=]*?(\w+)\s*(?=,|$)", declared.group(1)) if declared else []:
+            for number, later in enumerate(lines[at + 1:], at + 2):
+                if re.search(rf"\b{name}\b", later) or later.startswith("}"):
+                    break
+                if re.search(r"\breturn\b|\bgoto\b|\bTRY\(", later):
+                    complain(path, number, f"'{name}' has no value yet and is cleared here")
+                    break
+
+
 def check_c(path, text, complain):
     folder = folder_of(path)
     code = strip_comments_and_strings(text)
     check_place(path, complain)
     check_seams(path, code, complain)
     check_module(path, text, code, complain)
+    check_cleared(path, code, complain)
     for number, line in enumerate(text.split("\n"), 1):
         include = re.match(r'#include "([^"]+)"', line)
         if folder and line.startswith("#include <curl/") and path not in CURL:

@@ -57,6 +57,10 @@ def lint(tmp_path, path, text):
      "    if (!r)\n        r = y();\n", "    if (r == 0)\n        r = x();\n    if (r == 0)\n        r = y();\n",
      "a chain of codes"),
     ("checkpoint/read/x.c", "    if (rc == 0)\n        rc = x();\n" * 3, "    TRY(x());\n" * 3, "a chain of codes"),
+    ("worker/agent/x.c", "    BUF_CLEAR_AUTO struct buf b;\n\n    if (x())\n        return r;\n    buf_init(&b);\n",
+     "    BUF_CLEAR_AUTO struct buf b;\n\n    buf_init(&b);\n    TRY(x());\n", "'b' has no value yet"),
+    ("base/x.c", "    IO_CLOSE_AUTO int v = -1, w;\n\n    TRY(x());\n    w = y();\n",
+     "    IO_CLOSE_AUTO int v = -1, w = -1;\n\n    TRY(x());\n", "'w' has no value yet"),
     ("worker/agent/x.c", "#include <curl/curl.h>\n", '#include "api/client/calls.h"\n', "api/client/calls.h"),
 ])
 def test_a_planted_violation_is_found(tmp_path, path, bad, good, says):

@@ -165,10 +165,10 @@ static int use_newest(struct node_cert *c, struct merr *err)
     char path[PATH_MAX];
     bool good;
 
+    buf_init(&b, PEM_MAX);
     if (at == 0)
         return -ENOENT;
     path_of(c->folder, at, path);
-    buf_init(&b, PEM_MAX);
     TRY(private_read_file(path, &b, err));
     good = read_pem(buf_text(&b), &from_s, &c->until_s);
     explicit_bzero(b.data, b.len);
