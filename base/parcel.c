@@ -67,9 +67,9 @@ int parcel_send(int fd, char *const *args, char *const *env, const int *fds, int
     struct head head;
     int r;
 
+    buf_init(&text, PARCEL_BYTES);
     if (n_fds > PARCEL_FDS)
         return -EINVAL;
-    buf_init(&text, PARCEL_BYTES);
     head.n_args = add_words(&text, args);
     head.n_env = add_words(&text, env);
     if (buf_failed(&text))
