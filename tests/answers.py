@@ -73,15 +73,17 @@ def template_of(method, path):
 
 @functools.cache
 def code_folder():
-    """Where that of this description is kept; what others have left goes."""
+    """Where that of this description is kept; what is of others goes. Several tests may come here at once."""
     made_of = hashlib.sha256(f"{fastjsonschema.VERSION} {sys.version}".encode())
     for path in OPENAPI, __file__:
         with open(path, "rb") as f:
             made_of.update(f.read())
     folder = os.path.join(CHECKERS, made_of.hexdigest()[:16])
     if not os.path.exists(folder):
-        shutil.rmtree(CHECKERS, ignore_errors=True)
         os.makedirs(folder, exist_ok=True)
+        for name in os.listdir(CHECKERS):
+            if name != os.path.basename(folder):
+                shutil.rmtree(os.path.join(CHECKERS, name), ignore_errors=True)
     return folder
 
 

@@ -12,7 +12,7 @@
 
 #include "server/cluster/cluster.h"
 
-#define BOOKINGS_MAX 4096 /* each node that a cloud lends may have an end of its own */
+#define BOOKINGS_MAX 4096        /* each node that a cloud lends may have an end of its own */
 #define BOOKINGS_PARTS_MAX 16384 /* of one */
 #define BOOKINGS_REASON_MAX 200
 #define BOOKINGS_LONGEST_US (INT64_C(366) * 86400 * 1000000) /* of one, and until it begins */

@@ -120,7 +120,7 @@ def test_a_training_job_is_followed_from_the_list_to_its_curves(inside, cluster,
             assert cluster.job(job)["state"] == "running"
     inside.wait("not cancelled", lambda: inside.state() == "cancelled")
     assert cluster.wait(job, "cancelled")["state"] == "cancelled"
-    assert [b.text for b in inside.find(".actions button") if b.is_displayed()] == ["Run again"]
+    assert [b.text for b in inside.find(".actions button") if b.is_displayed()] == ["Run again", "Edit and run"]
 
     # Read as a whole, the lines of both ranks are in the order of their times.
     inside.driver.refresh()

@@ -100,6 +100,7 @@ class Place:
         for job in (self.job, self.other):
             cluster.wait(job, "succeeded")
         write(self.folder, "job.yaml", yaml.safe_dump(specs.train(self.corpus, steps=10, virtual_workers=4)))
+        write(self.folder, "plots.ipynb", {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
         write(self.folder, "hf.token", "hf_0123456789\n")
         shutil.copy(f"{ROOT}/examples/train.sbatch", self.folder)
         write(self.folder, "lengths.txt", "".join(f"{17 * i % 900 + 8}\n" for i in range(400)))
@@ -152,6 +153,9 @@ class Place:
         job, other, cluster = self.job, self.other, self.cluster
         if re.search(r"j\d+\.\d|muster (best|retry)|--tasks", line):
             job = self.array(ends="cancel" not in line)
+        elif "checkpoint delete" in line:
+            job = self.submit(specs.train(self.corpus, steps=STEPS, every_steps=100))
+            cluster.wait(job, "succeeded")
         elif "--time +" in line:
             job = self.submit({**specs.command("exec sleep 100000"), "limits": {"time_s": 1}})
             cluster.wait(job, "failed")
