@@ -18,6 +18,7 @@ struct seen { /* of a job, the last time */
     uint64_t version;
     uint32_t generation;
     bool there, gone; /* in the working set; it was, and has left it */
+    uint32_t warned;  /* in which generation of its time limit, as check_time() has seen */
 };
 
 struct check {
@@ -166,14 +167,18 @@ static void check_free_of_others(struct check *k, const struct core *c, const st
 static void check_time(struct check *k, const struct core *c, const struct job *j, const struct entry_run *run)
 {
     int64_t left = job_time_left_us(j, c->now.wall_us);
+    struct seen *seen = seen_of(k, j->id);
     bool goes = j->intent == JOB_GO_ON || j->intent == JOB_REQUEUE || j->intent == JOB_RESCALE;
 
     if (j->live && left < -2 * SECOND && goes)
         world_broken(k->w, "j%" PRIu64 " runs on %.1f s after its time was up", j->id, (double)-left / 1e6);
     if (j->live && j->intent == JOB_TIME_UP && run->drain_deadline_us == 0)
         world_broken(k->w, "j%" PRIu64 " is ended by its time limit, and may take as long as it likes", j->id);
-    if (j->live && j->warned_s > 0 && left > (j->warn_s + 2) * SECOND && j->warned_in == j->generation)
+    /* Later the time left may grow again: the clock may have been set back while no server ran. */
+    if (j->live && j->warned_s > 0 && j->warned_in == j->generation && seen->warned != j->generation &&
+        left > (j->warn_s + 2) * SECOND)
         world_broken(k->w, "j%" PRIu64 " was warned too soon", j->id);
+    seen->warned = j->warned_s > 0 ? j->warned_in : 0;
 }
 
 /* No job has devices while one that it comes after is not as wanted; and what was settled of that stays. */
