@@ -125,6 +125,15 @@ def test_a_damaged_snapshot_gives_way_to_the_one_before_it_and_that_to_the_disk(
     assert [e["step"] for e in run.events("note") if "fails its checksum" in e["message"]] == [newer, older]
 
 
+def test_an_attempt_that_finds_nothing_to_go_on_from_says_so(job, tmp_path):
+    anew = "no checkpoint is on disk and no snapshot in memory; training begins anew"
+    for generation, told in ((1, []), (2, [anew])):
+        folder = tmp_path / str(generation)
+        (folder / "memory").mkdir(parents=True)
+        resumed, run = go_on(job, folder, 6, generation=generation)
+        assert resumed == [] and [e["message"] for e in run.events("note")] == told
+
+
 def test_a_run_that_finds_only_damage_starts_afresh(job, tmp_path):
     """What was read before the damage was met, weights and first moments, is no part of it."""
     memory = interrupted(job, tmp_path)

@@ -244,6 +244,10 @@ class Routes:
         """GET /v1/reports/estimates: How good the estimates of starts were, by what they rested on."""
         return cast('GetEstimatesReportAnswer', self._transport.call('GET', '/v1/reports/estimates'))
 
+    def get_schema(self) -> str:
+        """GET /v1/schema: The JSON schema of a spec."""
+        return cast('str', self._transport.call('GET', '/v1/schema'))
+
     def list_profiles(self) -> ListProfilesAnswer:
         """GET /v1/profiles: What nodes have measured of the classes of their devices."""
         return cast('ListProfilesAnswer', self._transport.call('GET', '/v1/profiles'))
@@ -591,6 +595,10 @@ class AsyncRoutes:
     async def get_estimates_report(self) -> GetEstimatesReportAnswer:
         """GET /v1/reports/estimates: How good the estimates of starts were, by what they rested on."""
         return cast('GetEstimatesReportAnswer', await self._call('GET', '/v1/reports/estimates'))
+
+    async def get_schema(self) -> str:
+        """GET /v1/schema: The JSON schema of a spec."""
+        return cast('str', await self._call('GET', '/v1/schema'))
 
     async def list_profiles(self) -> ListProfilesAnswer:
         """GET /v1/profiles: What nodes have measured of the classes of their devices."""

@@ -321,6 +321,26 @@ static int tell_resumed(const struct search *s, double seconds, struct merr *err
         err);
 }
 
+/* An attempt that has no step to go on from says so, and why: to whoever waits it looks like lost work. */
+static int tell_anew(const struct search *s, struct merr *err)
+{
+    const struct rank *rank = s->rank;
+    struct merr lost = {""};
+    char text[MERR_TEXT_MAX];
+    uint64_t step;
+    int found;
+
+    if (rank->run.generation == 1)
+        return 0;
+    found = recover_newest(s->memory, UINT64_MAX, &step, &lost, err);
+    if (found < 0)
+        return found;
+    (void)snprintf(text, sizeof(text), "%.800s; training begins anew",
+                   lost.text[0] ? lost.text : "no checkpoint is on disk and no snapshot in memory");
+    log_warn("%s", text);
+    return report_note(rank->report, 0, text, err);
+}
+
 /* Rank 0 chooses, all load; when one cannot, all go back to the next older. Returns 1 when resumed, 0 when there is
  * nothing to resume from. */
 static int try_sources(struct search *s, struct merr *err)
@@ -398,8 +418,8 @@ static int resume(const struct rank *rank, struct shard *shard, struct handover 
     r = try_sources(&s, err);
     if (s.sources && r >= 0)
         sources_end(s.sources, r == 1);
-    if (r == 1 && rank->mesh->rank == 0) {
-        int told = tell_resumed(&s, (double)(clock_mono_us() - began) * 1e-6, err);
+    if (r >= 0 && rank->mesh->rank == 0) {
+        int told = r == 1 ? tell_resumed(&s, (double)(clock_mono_us() - began) * 1e-6, err) : tell_anew(&s, err);
 
         r = told < 0 ? told : r;
     }
