@@ -68,9 +68,8 @@ class Watched(Servers):
         for process in [*self.agents.values(), *self.servers.values()]:
             process.terminate()
             process.wait(PATIENCE_S)
-        for process in self.stores.values():
-            process.terminate()
-            process.wait(PATIENCE_S)
+        for name in self.stores:
+            self.kill_store(name)  # a Redis that becomes a replica just now may not hear a SIGTERM
         super().close()
 
 
