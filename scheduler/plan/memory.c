@@ -1,6 +1,7 @@
 #include "scheduler/plan/memory.h"
 
 #include <assert.h>
+#include <limits.h>
 
 #define ALIGN_FLOATS 16     /* of each array among the activations */
 #define LEAVES_COUNTED 1024 /* leaves are walked up to so many */
@@ -99,7 +100,27 @@ static int buffers(const struct plan_job *job, const struct plan_shape *shape, i
     return most;
 }
 
-static uint64_t optimizer(const struct plan_job *job, int dp, size_t weights, size_t gradients)
+/* Gradients that come from other replicas: all their nodes, of which there are fewest where a replica has most. */
+static uint64_t exchange(const struct plan_job *job, int dp, int replica, size_t gradients)
+{
+    size_t piece = gradients / (size_t)dp;
+    int all = 0, own = INT_MAX;
+
+    if (dp == 1)
+        return 0;
+    for (int r = 0; r < dp; r++) {
+        int begin, end, n;
+
+        plan_leaves(job->virtual_workers, dp, r, &begin, &end);
+        n = nodes(begin, end);
+        all += n;
+        if (r == replica || (replica < 0 && n < own))
+            own = n;
+    }
+    return sizeof(float) * (uint64_t)(all - own) * (piece < PLAN_EXCHANGE_FLOATS ? piece : PLAN_EXCHANGE_FLOATS);
+}
+
+static uint64_t optimizer(const struct plan_job *job, int dp, int replica, size_t weights, size_t gradients)
 {
     uint64_t w = weights, g = gradients, d = (uint64_t)dp;
 
@@ -107,8 +128,7 @@ static uint64_t optimizer(const struct plan_job *job, int dp, size_t weights, si
         return sizeof(float) * (3 * w / d + w + g / d * (uint64_t)job->virtual_workers);
     if (job->dp_coded && dp > 1)
         return sizeof(float) * 3 * w / d;
-    return sizeof(float) * (job->zero ? 2 * w / d : 2 * w + (d > 1 ? w : 0)) +
-           (d > 1 ? sizeof(float) * g / d * (d - 1) : 0);
+    return sizeof(float) * (job->zero ? 2 * w / d : 2 * w + (d > 1 ? w : 0)) + exchange(job, dp, replica, gradients);
 }
 
 /* --- activations --------------------------------------------------------------------------------------------- */
@@ -231,7 +251,7 @@ void plan_memory_of(const struct plan_job *job, const struct plan_shape *shape, 
     *ret = (struct plan_memory){
         .weights = weights * (sizeof(float) + (job->bf16 ? 2 : 0)),
         .gradients = (uint64_t)gradients * buffers(job, shape, replica) * sizeof(float),
-        .optimizer = optimizer(job, shape->dp, weights, gradients),
+        .optimizer = optimizer(job, shape->dp, replica, weights, gradients),
         .activations = activations(job, shape, cut, r, &rows, slots),
     };
     ret->rest = (job->program_bytes > 0 ? job->program_bytes : PLAN_PROGRAM_BYTES) +

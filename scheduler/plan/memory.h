@@ -18,6 +18,8 @@
 #define PLAN_RING_BYTES ((uint64_t)64 << 20)    /* most that checkpoints wait in */
 #define PLAN_RING_SLOT ((uint64_t)4 << 20)      /* of which it is made */
 
+#define PLAN_EXCHANGE_FLOATS ((size_t)3 << 20) /* of each gradient of another replica that has room at its owner */
+
 struct plan_memory {
     uint64_t weights, gradients, optimizer, activations, rest;
 };

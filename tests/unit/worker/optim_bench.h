@@ -85,6 +85,7 @@ static inline float gradient(const struct bench *b, int leaf, size_t i)
 static inline void run_leaves(struct bench *b)
 {
     tree_reset(&b->tree);
+    assert_int_equal(optim_begin(b->o, 0, NULL), 0);
     for (int leaf = 0; leaf < b->leaves; leaf++) {
         float *g;
 

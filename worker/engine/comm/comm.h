@@ -137,6 +137,12 @@ int comm_irecv(struct comm_group *g, int peer, uint32_t tag, void *buf, size_t b
 /* Wait for a request and free it, also on failure. NULL is done already. */
 int comm_wait(struct comm_request *req, struct merr *err);
 
+/* Whether comm_wait() would return at once. */
+bool comm_done(const struct comm_request *req);
+
+/* Wait until one of n requests is done, none of them NULL; frees none. */
+int comm_wait_any(struct comm_request *const *req, size_t n, struct merr *err);
+
 /* Let what is under way move on, without waiting for it. */
 void comm_poll(struct comm_world *w);
 

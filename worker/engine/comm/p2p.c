@@ -74,21 +74,27 @@ static void linger(struct wait *w, const struct comm_request *req)
     }
 }
 
-static int wait_one(struct comm_request *req, struct merr *err)
+static void enter(const struct comm_request *req)
 {
     struct message_channel *c = req->channel;
-    struct wait *w = c->messages->wait;
     uint32_t op = req->send ? COMM_CALL_SEND : COMM_CALL_RECV;
+
+    flight_enter(c->messages->wait->flight, &(struct flight_call){.group = c->name,
+                                                                  .key = c->id,
+                                                                  .peer = req->peer->rank,
+                                                                  .op = op,
+                                                                  .seq = ++c->waited,
+                                                                  .digest = ops_digest(op, c->name, req->bytes),
+                                                                  .ordered = c->ordered,
+                                                                  .bytes = req->bytes});
+}
+
+static int wait_one(struct comm_request *req, struct merr *err)
+{
+    struct wait *w = req->channel->messages->wait;
     int r;
 
-    flight_enter(w->flight, &(struct flight_call){.group = c->name,
-                                                  .key = c->id,
-                                                  .peer = req->peer->rank,
-                                                  .op = op,
-                                                  .seq = ++c->waited,
-                                                  .digest = ops_digest(op, c->name, req->bytes),
-                                                  .ordered = c->ordered,
-                                                  .bytes = req->bytes});
+    enter(req);
     if (req->send && req->staged && !req->done && !w->failure.code)
         linger(w, req);
     r = req->send && req->staged && !w->failure.code ? 0 : message_wait(req);
@@ -116,6 +122,41 @@ int comm_wait(struct comm_request *req, struct merr *err)
         r = r < 0 ? r : also;
     }
     return r;
+}
+
+bool comm_done(const struct comm_request *req)
+{
+    while (req && req->done)
+        req = req->more;
+    return !req;
+}
+
+struct some {
+    struct comm_request *const *req;
+    size_t n;
+};
+
+static bool one_is_done(const void *arg)
+{
+    const struct some *s = arg;
+
+    for (size_t i = 0; i < s->n; i++)
+        if (comm_done(s->req[i]))
+            return true;
+    return false;
+}
+
+int comm_wait_any(struct comm_request *const *req, size_t n, struct merr *err)
+{
+    const struct comm_request *first = req[0];
+    struct wait *w = first->channel->messages->wait;
+    struct some some = {req, n};
+
+    enter(first);
+    if (wait_for(w, one_is_done, &some, first->peer->rank, first->channel->name) < 0)
+        return failure_tell(&w->failure, err); /* no leave: the ring shows where it ended */
+    flight_leave(w->flight);
+    return 0;
 }
 
 uint64_t comm_bytes_sent(const struct comm_group *g)

@@ -140,15 +140,20 @@ static int peer_gone(struct wait *w, int rank)
     return failure_keep(&w->failure, -ECONNRESET, "rank %d is gone", rank);
 }
 
+struct goal { /* of a wait */
+    bool (*over)(const void *of);
+    const void *of;
+};
+
 /* What ends a wait besides its own success. Frames that came before the peer went are in already. */
-static int look_around(struct wait *w, const bool *done, int rank, const char *group, int64_t deadline_us)
+static int look_around(struct wait *w, const struct goal *g, int rank, const char *group, int64_t deadline_us)
 {
     int gone;
 
     if (flight_aborted(w->flight))
         return told_to_give_up(w, rank);
     gone = wait_lost(w);
-    if (*done || w->failure.code)
+    if (g->over(g->of) || w->failure.code)
         return w->failure.code;
     if (gone >= 0)
         return peer_gone(w, gone);
@@ -169,12 +174,13 @@ static int64_t nap_us(const struct wait *w, int64_t left_us)
     return left_us >= WAIT_SLICE_US ? WAIT_SLICE_US : left_us > 0 ? left_us : 1;
 }
 
-int wait_until(struct wait *w, const bool *done, int rank, const char *group)
+int wait_for(struct wait *w, bool (*over)(const void *of), const void *of, int rank, const char *group)
 {
+    const struct goal goal = {over, of};
     int64_t deadline = 0, looked = 0, now;
     unsigned idle = 0, moves = 0, told = 0;
 
-    while (!w->failure.code && !*done) {
+    while (!w->failure.code && !over(of)) {
         if (wait_progress(w)) {
             idle = 0;
             if (++moves % MOVES_TOLD == 0)
@@ -183,7 +189,7 @@ int wait_until(struct wait *w, const bool *done, int rank, const char *group)
                 (void)told_to_give_up(w, rank);
             continue;
         }
-        if (*done || w->failure.code || ++idle < SPINS)
+        if (over(of) || w->failure.code || ++idle < SPINS)
             continue;
         now = clock_mono_us();
         if (!deadline)
@@ -193,15 +199,25 @@ int wait_until(struct wait *w, const bool *done, int rank, const char *group)
             if (moves != told)
                 flight_moved(w->flight);
             told = moves;
-            if (look_around(w, done, rank, group, deadline) < 0)
+            if (look_around(w, &goal, rank, group, deadline) < 0)
                 break;
         }
-        if (!*done)
+        if (!over(of))
             wait_nap(w, nap_us(w, deadline - now));
     }
     if (w->failure.code)
         wait_abandon(w);
     return w->failure.code;
+}
+
+static bool is_set(const void *done)
+{
+    return *(const bool *)done;
+}
+
+int wait_until(struct wait *w, const bool *done, int rank, const char *group)
+{
+    return wait_for(w, is_set, done, rank, group);
 }
 
 /* Fails when a member left in good order long ago: what it sent before may still be on its way to this GPU. */

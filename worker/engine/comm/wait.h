@@ -69,7 +69,10 @@ int wait_lost(struct wait *w);
 /* After a failure. */
 void wait_abandon(struct wait *w);
 
-/* Until *done, which a source sets; rank and the group's name say for the words who is waited for. 0 or the failure. */
+/* Until over(of), which sources bring about; rank and the group's name say for the words who is waited for. 0 or the
+ * failure. */
+int wait_for(struct wait *w, bool (*over)(const void *of), const void *of, int rank, const char *group);
+/* The same until *done. */
 int wait_until(struct wait *w, const bool *done, int rank, const char *group);
 
 /* A wait for what is no source's word: zero at first. */

@@ -77,15 +77,13 @@ int optim_open_exchange(struct optim *o, struct merr *err)
 
 static int host_memory(struct optim *o, struct merr *err)
 {
-    int dp = o->cfg.mesh.dp, cp = o->cfg.mesh.cp, most = dp > cp ? dp : cp, nodes = exchange_nodes(o->exchange);
+    int dp = o->cfg.mesh.dp, cp = o->cfg.mesh.cp, most = dp > cp ? dp : cp;
 
     o->bytes = calloc(most, sizeof(*o->bytes));
     o->at = calloc(most, sizeof(*o->at));
     o->cut = calloc((size_t)dp + 1, sizeof(*o->cut));
-    o->value = calloc(nodes, sizeof(*o->value));
-    o->list = calloc(nodes, sizeof(*o->list));
     o->blocks = calloc(o->cfg.params->weight_n / PARAM_BLOCK + 1, sizeof(*o->blocks));
-    if (!o->bytes || !o->at || !o->cut || !o->value || !o->list || !o->blocks)
+    if (!o->bytes || !o->at || !o->cut || !o->blocks)
         return merr_set(err, -ENOMEM, "no memory for the optimizer's tables");
     if (!o->cfg.keyed)
         return 0;
@@ -189,8 +187,6 @@ void optim_free(struct optim *o)
     free(o->bytes);
     free(o->at);
     free(o->cut);
-    free(o->value);
-    free(o->list);
     free(o->blocks);
     free(o);
 }
@@ -198,19 +194,16 @@ void optim_free(struct optim *o)
 size_t optim_bytes(const struct optim_cfg *cfg)
 {
     size_t n = cfg->params->weight_n, d = cfg->mesh.dp;
+    struct optim o = {.cfg = *cfg};
+    struct exchange_cfg x;
 
-    if (cfg->keyed) {
-        struct optim o = {.cfg = *cfg};
-        struct exchange_cfg x;
-
-        set_regions(&o);
-        x = exchange_config(&o);
-        return sizeof(float) * 3 * n / d + keyed_weight_bytes(cfg->keyed, n) + exchange_bytes(&x);
-    }
     if (cfg->coded)
         return sizeof(float) * 3 * n / d;
-    return sizeof(float) * (cfg->zero ? 2 * n / d : 2 * n + (d > 1 ? n : 0)) +
-           (d > 1 ? sizeof(float) * cfg->params->grad_n / d * (d - 1) : 0);
+    set_regions(&o);
+    x = exchange_config(&o);
+    if (cfg->keyed)
+        return sizeof(float) * 3 * n / d + keyed_weight_bytes(cfg->keyed, n) + exchange_bytes(&x);
+    return sizeof(float) * (cfg->zero ? 2 * n / d : 2 * n + (d > 1 ? n : 0)) + exchange_bytes(&x);
 }
 
 const struct optim_range *optim_ranges(const struct optim *o)
@@ -254,19 +247,6 @@ static int sum_region(struct optim *o, struct region *g, struct tree *t, uint64_
     TRY(wire_sum_shares(o->cfg.wire, (unsigned)(g - o->region), step, x, optim_cuts(o, g), err));
     g->sum = x + o->cut[o->cfg.mesh.dp_index];
     return 0;
-}
-
-static int finish_region(struct optim *o, int i, struct tree *t, struct merr *err)
-{
-    struct region *g = &o->region[i];
-    size_t begin, n;
-
-    if (g->n == 0)
-        return 0;
-    optim_piece(o, g, o->cfg.mesh.dp_index, &begin, &n);
-    exchange_values(o->exchange, i, t, o->list, o->value);
-    return tree_finish(o->cfg.k, o->cfg.stream, o->cfg.leaves, o->list, o->value, exchange_nodes(o->exchange), n,
-                       &g->sum, err);
 }
 
 int optim_begin(struct optim *o, uint64_t step, struct merr *err)
@@ -369,8 +349,8 @@ int optim_reduce(struct optim *o, struct tree *t, uint64_t step, struct merr *er
 
         if (coded && g->n > 0)
             TRY(sum_region(o, g, t, step, err));
-        else
-            TRY(finish_region(o, i, t, err));
+        else if (g->n > 0)
+            g->sum = exchange_sum(o->exchange, i, t);
     }
     TRY(add_parts(o, err));
     TRY(add_tied(o, err));

@@ -10,7 +10,7 @@ enum { REST, TIED, HEAD, REGIONS = EXCHANGE_REGIONS };
 
 struct region { /* of the gradient arena, cut over dp */
     size_t at, n;
-    float *sum; /* our piece of the finished tree; lies in one of the leaves' buffers or in what was received */
+    float *sum; /* our piece of the finished tree; lies in one of the leaves' buffers */
 };
 
 struct optim {
@@ -27,9 +27,7 @@ struct optim {
     float *parts;   /* of gradients to be added over tp, side by side */
     float *whole;   /* zero 0: the reduced gradient, gathered */
     struct exchange *exchange;
-    size_t *bytes, *at; /* [dp], [cp] */
-    float **value;      /* [exchange_nodes()] */
-    struct tree_node *list;
+    size_t *bytes, *at;         /* [dp], [cp] */
     struct kern_adamw_step now; /* of the update under way */
 };
 

@@ -20,6 +20,7 @@ struct shape {
     int replicas, leaves;
     size_t from[4];   /* where the parts that go early begin, down; 0 ends the list */
     const char *word; /* NULL: not coded */
+    size_t bucket;    /* 0: all of a piece at once */
 };
 
 static float *coded; /* [leaves][ALL], NULL: leaves are not coded */
@@ -92,18 +93,16 @@ static int run_leaves(struct tree *t, struct exchange *x, const struct shape *s,
 
 static int check_pieces(struct comm_world *w, struct exchange *x, const struct tree *t, const struct exchange_cfg *c)
 {
-    struct tree_node node[TREE_PARTIALS_MAX];
-    float *value[TREE_PARTIALS_MAX], *sum;
     int root = 1;
 
     while (root < c->leaves)
         root *= 2;
     for (int r = 0; r < EXCHANGE_REGIONS; r++) {
         size_t begin, n;
+        const float *sum;
 
         exchange_piece(x, r, c->index, &begin, &n);
-        exchange_values(x, r, t, node, value);
-        GOOD(tree_finish(c->k, c->stream, c->leaves, node, value, exchange_nodes(x), n, &sum, &err));
+        sum = exchange_sum(x, r, t);
         for (size_t i = 0; i < n; i++) {
             float want = plain(c->leaves, 0, root, c->region[r].at + begin + i);
 
@@ -126,6 +125,7 @@ static int replica(struct team *team, struct comm_world *w)
                              .replicas = s->replicas,
                              .index = comm_rank(w),
                              .leaves = s->leaves,
+                             .bucket = s->bucket,
                              .region = {{0, REST}, {REST, TIED}, {0, 0}}};
     struct tree_span span[] = {{0, REST}, {REST, TIED}};
     float *pool[TREE_PARTIALS_MAX];
@@ -147,7 +147,7 @@ static int replica(struct team *team, struct comm_world *w)
     NEED((s->replicas == 1) == (exchange_bytes(&c) == 0) || s->replicas > 7); /* with 8 a piece is empty */
     if (c.keyed)
         tree_on_complete(&t, leaf_complete, x);
-    NEED(exchange_own_nodes(x) <= exchange_nodes(x));
+    NEED(exchange_own_nodes(x) >= 1);
     for (int step = 0; step < 2 && rc == 0; step++) { /* the second step begins where nothing is under way */
         tree_reset(&t);
         GOOD(exchange_begin(x, STEP, &err));
@@ -169,12 +169,12 @@ static int replica(struct team *team, struct comm_world *w)
 static void owners_finish_the_tree_whatever_was_sent_early(void **state)
 {
     static const struct shape t[] = {
-        {1, 3, {2048}, NULL},
-        {2, 2, {0}, NULL},
-        {2, 5, {5 * 1024 + 100, 3000, 1}, NULL},
-        {3, 7, {6000}, NULL},
-        {3, 3, {7167, 7166, 1024}, NULL},
-        {8, 8, {4096}, NULL},
+        {1, 3, {2048}, NULL, 0},
+        {2, 2, {0}, NULL, 0},
+        {2, 5, {5 * 1024 + 100, 3000, 1}, NULL, 0},
+        {3, 7, {6000}, NULL, 0},
+        {3, 3, {7167, 7166, 1024}, NULL, 0},
+        {8, 8, {4096}, NULL, 0},
     };
 
     (void)state;
@@ -185,16 +185,46 @@ static void owners_finish_the_tree_whatever_was_sent_early(void **state)
     }
 }
 
+/* With room for three buckets of pieces that have more: early and late ones, whole and not, coded leaves among them. */
+static void owners_with_room_for_a_few_buckets_get_the_same_sums(void **state)
+{
+    static const struct shape t[] = {
+        {2, 2, {0}, NULL, PARAM_BLOCK / 4},         {2, 5, {5 * 1024 + 100, 3000, 1}, NULL, PARAM_BLOCK},
+        {3, 7, {6000, 100}, NULL, PARAM_BLOCK / 4}, {8, 8, {4096}, NULL, PARAM_BLOCK / 8},
+        {2, 16, {4096}, "sdp4bit", PARAM_BLOCK},    {1, 3, {2048}, NULL, PARAM_BLOCK},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(t); i++) {
+        team_run(t[i].replicas, TEAM_SHM, 0, replica, &t[i]);
+        if (i == 1)
+            team_run(t[i].replicas, TEAM_UCX, 0, replica, &t[i]);
+    }
+}
+
+/* However much there is of the others, no more of it lies here than the buckets that have room. */
+static void an_owner_holds_a_few_buckets_of_the_others(void **state)
+{
+    struct exchange_cfg c = {.replicas = 8, .leaves = 8, .region = {{0, (size_t)1 << 32}}};
+
+    (void)state;
+    assert_int_equal(exchange_bytes(&c), 7 * EXCHANGE_SLOTS * EXCHANGE_BUCKET * sizeof(float));
+    c.leaves = 24; /* two nodes each */
+    assert_int_equal(exchange_bytes(&c), 14 * EXCHANGE_SLOTS * EXCHANGE_BUCKET * sizeof(float));
+    c.region[0].n = (size_t)1 << 20; /* where pieces are smaller, all of them */
+    assert_int_equal(exchange_bytes(&c), 14 * (sizeof(float) << 17));
+}
+
 static void coded_leaves_make_the_same_sums_on_any_number_of_replicas(void **state)
 {
     static const struct shape t[] = {
-        {1, 3, {2048}, "sdp4bit"},
-        {2, 2, {0}, "g8"},
-        {2, 5, {4096}, "sdp4bit"},
-        {3, 7, {6144, 2048}, "sdp4bit"},
-        {2, 16, {4096}, "sdp4bit"} /* nodes of 8 travel as sums */,
-        {2, 9, {2048}, "g8"} /* of 4 and 5 leaves, too */,
-        {8, 8, {4096}, "sdp4bit"},
+        {1, 3, {2048}, "sdp4bit", 0},
+        {2, 2, {0}, "g8", 0},
+        {2, 5, {4096}, "sdp4bit", 0},
+        {3, 7, {6144, 2048}, "sdp4bit", 0},
+        {2, 16, {4096}, "sdp4bit", 0} /* nodes of 8 travel as sums */,
+        {2, 9, {2048}, "g8", 0} /* of 4 and 5 leaves, too */,
+        {8, 8, {4096}, "sdp4bit", 0},
     };
 
     (void)state;
@@ -209,6 +239,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(owners_finish_the_tree_whatever_was_sent_early),
+        cmocka_unit_test(owners_with_room_for_a_few_buckets_get_the_same_sums),
+        cmocka_unit_test(an_owner_holds_a_few_buckets_of_the_others),
         cmocka_unit_test(coded_leaves_make_the_same_sums_on_any_number_of_replicas),
     };
 

@@ -8,6 +8,7 @@
 #include "scheduler/plan/memory.h"
 #include "worker/engine/model/family.h"
 #include "worker/engine/model/stage.h"
+#include "worker/engine/optim/exchange.h"
 #include "worker/engine/optim/optim.h"
 #include "worker/engine/optim/tree.h"
 #include "worker/engine/train/run.h"
@@ -15,6 +16,7 @@
 _Static_assert(PLAN_TENSOR_BLOCK == PARAM_BLOCK, "a tensor's place");
 _Static_assert(PLAN_HEAD_ROWS == STAGE_HEAD_ROWS, "rows of logits");
 _Static_assert(PLAN_RING_BYTES == MCK_POOL_BYTES, "the ring of checkpoints");
+_Static_assert(PLAN_EXCHANGE_FLOATS == EXCHANGE_SLOTS * EXCHANGE_BUCKET, "room for gradients of others");
 _Static_assert(PLAN_VOCAB_ALIGN == MODEL_VOCAB_ALIGN, "rows of the vocabulary");
 
 static uint32_t seed, draws;
@@ -118,8 +120,11 @@ static struct plan_memory of_engine(struct twin *t, int r, int replica, const in
     for (int i = 0; i < t->shape.chunks; i++)
         plan_split_layers(&split, i * t->shape.pp + r, &chunk[i].begin, &chunk[i].end);
     assert_int_equal(params_init(&p, &t->model, chunk, t->shape.chunks, r == 0, r == t->shape.pp - 1, NULL), 0);
-    struct optim_cfg o = {
-        .params = &p, .mesh = {.dp = t->shape.dp}, .zero = t->job.zero, .coded = t->shape.dp > 1 && t->job.dp_coded};
+    struct optim_cfg o = {.params = &p,
+                          .mesh = {.dp = t->shape.dp, .dp_index = replica},
+                          .leaves = t->job.virtual_workers,
+                          .zero = t->job.zero,
+                          .coded = t->shape.dp > 1 && t->job.dp_coded};
 
     plan_leaves(t->job.virtual_workers, t->shape.dp, replica, &begin, &end);
     m.weights = p.weight_n * (sizeof(float) + (t->job.bf16 ? kern_size(type) : 0));
