@@ -8,6 +8,8 @@ SH_FILES := $(shell git ls-files '*.sh' .ci/run deploy/setup/muster-setup 2>/dev
 # Other versions lay the same code out in other ways.
 CLANG_FORMAT := clang-format-14
 UNFORMATTED := worker/engine/text/unicode_tables.h # generated
+TYPED := api/python/muster
+SPELLED = $$(git ls-files | grep -vE '^tests/(fuzz/corpus|unit/worker/tokenizer)/|package-lock.json')
 
 LINTS := cppcheck types format spelling rules shell # those that take longest first
 
@@ -20,7 +22,7 @@ lint: deps-test  ## floors, banned calls, long files, layout, words, spelling, t
 	@echo 'lint: clean'
 
 lint-types:
-	@mypy --config-file api/python/pyproject.toml --strict --python-version 3.9 --cache-dir $(BUILD)/mypy --no-error-summary api/python/muster
+	@mypy --config-file api/python/pyproject.toml --strict --python-version 3.9 --cache-dir $(BUILD)/mypy --no-error-summary $(TYPED)
 
 lint-cppcheck:
 	@cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 --enable=warning,portability \
@@ -31,7 +33,7 @@ lint-format:
 
 lint-spelling:
 	@codespell -q 3 --skip '*/node_modules/*,./tests/unit/worker/tokenizer/*,./LICENSE,./tests/fuzz/corpus/*' \
-		--ignore-words tests/lint/words.txt $$(git ls-files | grep -vE '^tests/(fuzz/corpus|unit/worker/tokenizer)/|package-lock.json')
+		--ignore-words tests/lint/words.txt $(SPELLED)
 
 lint-rules:
 	@$(PYTHON) tests/lint/rules.py $(C_FILES) $(PY_FILES) $(SH_FILES) $(MD_FILES)

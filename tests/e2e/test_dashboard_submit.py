@@ -35,7 +35,7 @@ def write(page, text):
 
 
 def area(page):
-    return page.run("return document.querySelector('textarea').value")
+    return page.find("textarea")[0].get_property("value")
 
 
 def offered(page):
