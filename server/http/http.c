@@ -32,7 +32,6 @@
 #define MAX_CONNECTIONS 4096
 #define DISCARD_MAX (16 << 20)       /* bytes of a refused body read before the answer; beyond, it is cut off */
 #define CONNECTION_MEMORY (32 << 10) /* head of a request; more is answered 431 */
-#define HTTP_THREADS 2
 #define STOP_WAIT_US (2 * SECOND_US)
 
 static void list_req(struct http *h, struct http_req *r)
@@ -752,24 +751,21 @@ static int read_tls(struct http *h, struct merr *err)
     return http_tls_new(cfg->tls_cert, cfg->tls_key, &h->tls, err);
 }
 
-static int start_daemon(struct http *h, int listener, struct merr *err)
+static struct MHD_Daemon *start_loop(void *arg, int listener)
 {
+    struct http *h = arg;
     unsigned flags =
         MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_ALLOW_UPGRADE | (h->tls ? MHD_USE_TLS : 0);
-    int max = h->cfg.max_connections;
+    int max = (h->cfg.max_connections + HTTP_LOOPS - 1) / HTTP_LOOPS;
     struct MHD_OptionItem tls[HTTP_TLS_OPTIONS];
 
     http_tls_options(h->tls, h->cfg.node_ca, tls);
-    h->daemon = MHD_start_daemon(
-        flags, 0, NULL, NULL, on_access, h, MHD_OPTION_LISTEN_SOCKET, listener, MHD_OPTION_URI_LOG_CALLBACK, on_uri, h,
-        MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY, MHD_OPTION_CONNECTION_LIMIT, (unsigned)max,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_TIMEOUT_S, MHD_OPTION_THREAD_POOL_SIZE, (unsigned)HTTP_THREADS,
-        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
-    if (h->daemon)
-        return 0;
-    return merr_set(err, -EIO, "cannot start the HTTP side: too few file descriptors or threads for %d connections?",
-                    max);
+    return MHD_start_daemon(flags, 0, NULL, NULL, on_access, h, MHD_OPTION_LISTEN_SOCKET, listener,
+                            MHD_OPTION_URI_LOG_CALLBACK, on_uri, h, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
+                            MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+                            (size_t)CONNECTION_MEMORY, MHD_OPTION_CONNECTION_LIMIT, (unsigned)max,
+                            MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_TIMEOUT_S, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+                            MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
 }
 
 static void free_guards(struct http *h)
@@ -837,15 +833,15 @@ int http_start(const struct http_cfg *cfg, struct http **ret, struct merr *err)
     if (rc == 0)
         rc = open_listener(cfg, &listener, &h->port, err);
     if (rc == 0)
-        rc = start_daemon(h, listener, err);
+        rc = http_loops_start(listener, start_loop, h, &h->loops, err);
+    io_close(&listener); /* each loop has its own */
     if (rc < 0) {
-        io_close(&listener);
         free_http(h);
         return rc;
     }
     rc = -pthread_create(&h->sweeper, NULL, sweeper_main, h);
     if (rc < 0) {
-        MHD_stop_daemon(h->daemon); /* closes the listener; no route was reachable long enough to hold anything */
+        http_loops_stop(h->loops); /* no route was reachable long enough to hold anything */
         free_http(h);
         return merr_errno(err, rc, "cannot start the thread of HTTP deadlines");
     }
@@ -866,11 +862,10 @@ int http_port(const struct http *h)
 void http_stop(struct http *h)
 {
     int64_t deadline_us = clock_mono_us() + STOP_WAIT_US;
-    int listener;
 
     if (!h)
         return;
-    listener = MHD_quiesce_daemon(h->daemon);
+    http_loops_quiesce(h->loops);
     atomic_store(&h->stopping, true);
     pthread_mutex_lock(&h->lock);
     h->sweeper_ends = true;
@@ -881,8 +876,7 @@ void http_stop(struct http *h)
         wait_until(h, deadline_us);
     pthread_mutex_unlock(&h->lock);
     pthread_join(h->sweeper, NULL);
-    MHD_stop_daemon(h->daemon);
+    http_loops_stop(h->loops);
     assert(!h->reqs && !h->conns);
-    io_close(&listener);
     free_http(h);
 }

@@ -18,6 +18,7 @@
 #include "base/buf.h"
 #include "server/http/http.h"
 #include "server/http/http_guard.h"
+#include "server/http/http_loops.h"
 #include "server/http/http_page.h"
 #include "server/http/http_parse.h"
 #include "server/http/http_stream.h"
@@ -45,7 +46,7 @@ struct http_conn { /* guarded by http.lock, but peer */
 
 struct http {
     struct http_cfg cfg; /* texts borrowed until http_start returns; routes for good */
-    struct MHD_Daemon *daemon;
+    struct http_loops *loops;
     int port;
     atomic_bool stopping;
     struct http_tls *tls;                     /* NULL: it speaks HTTP */

@@ -592,15 +592,17 @@ static void *many_main(void *arg)
 
     (void)arg;
     for (int i = 0; i < 10; i++) {
-        char reply[4096];
+        char reply[4096] = "";
         size_t len = 0;
 
         say(fd, "POST /v1/jobs HTTP/1.1\r\nHost: x\r\n" ROOT "Content-Length: 3\r\n\r\nabc");
         while (len < sizeof(reply) - 1) {
             ssize_t n = recv(fd, reply + len, sizeof(reply) - 1 - len, 0);
 
-            if (n <= 0)
+            if (n <= 0) {
+                print_message("request %d: %s after '%s'\n", i, n < 0 ? strerror(errno) : "the end", reply);
                 break;
+            }
             len += (size_t)n;
             reply[len] = '\0';
             if (strstr(reply, "\"user\":\"root\"}")) {
