@@ -22,7 +22,8 @@ lint: deps-test  ## floors, banned calls, long files, layout, words, spelling, t
 	@echo 'lint: clean'
 
 lint-types:
-	@mypy --config-file api/python/pyproject.toml --strict --python-version 3.9 --cache-dir $(BUILD)/mypy --no-error-summary $(TYPED)
+	@mypy --config-file api/python/pyproject.toml --strict --python-version 3.9 --cache-dir $(BUILD)/mypy \
+		--no-error-summary $(TYPED)
 
 lint-cppcheck:
 	@cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 --enable=warning,portability \

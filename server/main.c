@@ -32,6 +32,8 @@
 #include "server/control/sessions.h"
 #include "server/control/standby.h"
 #include "server/control/turn.h"
+#include "server/control/otlp.h"
+#include "server/control/trace.h"
 #include "server/control/webhook_send.h"
 #include "server/control/webhook_text.h"
 #include "server/http/relay.h"
@@ -62,7 +64,7 @@ struct settings {
     const char *advertise, *node_ca, *spare, *docs;
     int node_certificate_s;
     int exec_idle_s;
-    const char *webhook_allow, *mail_relay, *mail_from, *mail_domains;
+    const char *webhook_allow, *mail_relay, *mail_from, *mail_domains, *otlp;
     bool insecure, accept_loss, standby, no_exec, webhook_http;
 };
 
@@ -84,7 +86,8 @@ struct server { /* all that runs */
     struct sealing_key secret_key;
     struct node_ca *node_ca;
     struct relay *relay;
-    struct post *post;
+    struct post *post, *spans;
+    struct otlp otlp;
     struct core *core;
     struct http *http;
     struct routes_arg arg;
@@ -178,6 +181,10 @@ static const struct option_row rows[] = {
     {"mail-from", 0, "ADDRESS", "sender of such mail", OPTION_TEXT, .def = "muster@localhost.localdomain",
      AT(mail_from)},
     {"mail-domains", 0, "DOMAIN,…", "to which it may go (default: any)", OPTION_TEXT, AT(mail_domains)},
+    {"otlp", 0, "URL",
+     "send traces of OpenTelemetry to this collector, http://localhost:4318, with the headers of "
+     "OTEL_EXPORTER_OTLP_HEADERS",
+     OPTION_TEXT, .env = "OTEL_EXPORTER_OTLP_ENDPOINT", AT(otlp)},
     {"user-jobs", 0, "N", "jobs that one user may have in the queue or running; admins: any number", OPTION_INT, 1,
      TABLE_JOBS_MAX, "10000", AT(user_jobs)},
     {"user-bytes", 0, "BYTES", "of the specs of those", OPTION_BYTES, .def = "64m", AT(user_bytes)},
@@ -432,6 +439,25 @@ static int start_post(const struct settings *o, struct server *s, struct post_wa
     return 0;
 }
 
+/* Spans were sent, or not. */
+static void spans_over(void *arg, uint64_t id, int status, int ms, const char *why)
+{
+    trace_done(((struct server *)arg)->core, id, status, ms, why);
+}
+
+static int start_traces(const struct settings *o, struct server *s, struct otlp_way *ret, struct merr *err)
+{
+    struct post_cfg cfg = {.done = spans_over, .arg = s};
+
+    if (!o->otlp || !*o->otlp)
+        return 0;
+    TRY(otlp_read(o->otlp, getenv("OTEL_EXPORTER_OTLP_HEADERS"), getenv("OTEL_SERVICE_NAME"), &s->otlp, ret, err));
+    TRY(post_start(&cfg, &s->spans, err));
+    ret->send = send_message;
+    ret->self = s->spans;
+    return 0;
+}
+
 static int start_core(const struct settings *o, struct server *s, struct merr *err)
 {
     char folder[4200];
@@ -501,6 +527,8 @@ static int start_core(const struct settings *o, struct server *s, struct merr *e
     cfg.relay = s->relay;
     if (r == 0)
         r = start_post(o, s, &cfg.way, err);
+    if (r == 0)
+        r = start_traces(o, s, &cfg.traces, err);
     s->stats = stats_new();
     if (r == 0 && !s->stats)
         r = merr_set(err, -ENOMEM, "out of memory");
@@ -617,6 +645,7 @@ static void stop(struct server *s)
     relay_stop(s->relay);
     turn_stop(s->core);
     post_stop(s->post);
+    post_stop(s->spans);
     if (s->http)
         http_stop(s->http);
     relay_free(s->relay);

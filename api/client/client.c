@@ -23,6 +23,7 @@
 #define TICK_US 500000              /* how often whoever follows a stream is asked whether to go on */
 #define WHY_MAX 512
 #define URLS_MAX 65536
+#define TRACEPARENT_LEN 55
 
 struct client {
     struct calls *calls;
@@ -292,17 +293,18 @@ static int send_bytes(struct client *c, const char *method, const char *path, co
 {
     int64_t deadline = clock_mono_us() + (strchr(c->url, ',') ? RETRY_TAKE_OVER_US : RETRY_US);
     bool again = strcmp(method, "GET") == 0 || key || type;
-    char key_header[256];
+    const char *trace = getenv("TRACEPARENT"); /* whoever calls us is in a trace, which goes on */
+    char key_header[256], trace_header[80];
     int busy_left_s = BUSY_S, after_s;
-    struct call call = {.method = method,
-                        .path = path,
-                        .type = type,
-                        .body = body,
-                        .len = len,
-                        .headers = {key ? key_header : NULL},
-                        .timeout_ms = CALL_MS};
+    struct call call = {.method = method, .path = path, .type = type, .body = body, .len = len, .timeout_ms = CALL_MS};
+    size_t n = 0;
 
     (void)snprintf(key_header, sizeof(key_header), "Idempotency-Key: %s", key ? key : "");
+    (void)snprintf(trace_header, sizeof(trace_header), "traceparent: %.55s", trace ? trace : "");
+    if (key)
+        call.headers[n++] = key_header;
+    if (trace && strspn(trace, "0123456789abcdef-") == TRACEPARENT_LEN)
+        call.headers[n] = trace_header;
     for (int wait_ms = 50;; wait_ms = wait_ms < 800 ? wait_ms * 2 : 800) {
         TRY(begin(c, &call, err));
         while (!c->ended)

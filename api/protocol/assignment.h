@@ -68,6 +68,7 @@ struct assignment {
     int warned_s; /* the limit whose end is near: a command's ranks are sent the signal of its spec; 0: of none */
     char proof[PROTOCOL_PROOF_MAX];    /* that the run is this node's, for its reports */
     char unix_user[PROTOCOL_USER_MAX]; /* the account of its ranks, where agents can have another; "": the jobs' */
+    char trace[PROTOCOL_TRACE_MAX];    /* the context of the run, for its program's own spans; "": none */
 
     /* Of the node, in the folder of the run. */
     char node[PROTOCOL_NODE_MAX];

@@ -20,6 +20,7 @@
 #define PROTOCOL_NODE_MAX 64
 #define PROTOCOL_PROOF_MAX 65
 #define PROTOCOL_PATH_MAX 4096
+#define PROTOCOL_TRACE_MAX 56 /* a context of W3C Trace Context, with its NUL */
 
 /* Whether a message of this version can be read. Returns 0, or -EPROTO: what ("the assignment of job 'j17'") is of a
  * version that this program does not know, and what to do. */

@@ -83,6 +83,7 @@ struct job_after { /* a job that another one comes after */
 struct job {
     uint64_t id; /* "j17" is 17; 0 is none */
     char name[SPEC_NAME_MAX], project[SPEC_NAME_MAX], user[SPEC_NAME_MAX];
+    char trace[PROTOCOL_TRACE_MAX];    /* not of the state proper: the context that it was submitted in; "": none */
     char unix_user[PROTOCOL_USER_MAX]; /* account of its ranks, of its user's token; "": the jobs' account */
     enum job_kind kind;
     json_t *labels; /* owned: an object of texts; NULL: none */

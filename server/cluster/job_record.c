@@ -73,6 +73,7 @@ static const struct field {
     FIELD(ARRAY_OF_CHAR, project),
     FIELD(ARRAY_OF_CHAR, user),
     FIELD(ARRAY_OF_CHAR, unix_user),
+    FIELD(ARRAY_OF_CHAR, trace),
     FIELD(INT, priority),
     FIELD(INT, min),
     FIELD(INT, max),

@@ -77,6 +77,7 @@ static struct entry *task_entry(struct core *c, const struct entry *parent, cons
 
     if (e && full) {
         job_init(&e->job, c->jobs.next, spec, parent->job.user, c->now.wall_us);
+        memcpy(e->job.trace, parent->job.trace, sizeof(e->job.trace));
         adopt(c, e, parent, position, params);
         e->job.time_s = parent->job.time_s;
         e->job.n_after = 0; /* its array has come after them */

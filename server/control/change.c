@@ -12,6 +12,7 @@
 #include "server/control/rendezvous.h"
 #include "scheduler/diagnose/lag.h"
 #include "server/control/stalls.h"
+#include "server/control/trace.h"
 #include "server/control/state.h"
 #include "server/control/usage.h"
 #include "server/control/waiters.h"
@@ -140,6 +141,7 @@ static int change(struct core *c, struct entry *e, const struct job_cause *cause
     size_t had_places = e->job.n_places;
     int64_t had_us = e->job.device_us;
     struct prediction attempt = predictions_look(&e->job);
+    struct trace_before before = trace_look(&e->job);
     int r = job_transition(&e->job, cause, c->now.wall_us, &event, err);
 
     if (r < 0)
@@ -156,6 +158,7 @@ static int change(struct core *c, struct entry *e, const struct job_cause *cause
     count_task(c, e, was, was_live);
     follow_run(c, e, was_live, was_generation);
     predictions_note(c, e, &attempt);
+    trace_note(c, &e->job, &before);
     usage_add(c, &e->job, had_places, e->job.device_us - had_us);
     waiters_wake(c->waiters, e->job.id); /* its run may be over */
     if (e->job.live)

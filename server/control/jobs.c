@@ -31,6 +31,7 @@
 #include "server/control/saves.h"
 #include "server/control/state.h"
 #include "server/control/timeline.h"
+#include "server/control/trace.h"
 #include "server/control/view.h"
 #include "server/http/call.h"
 #include "server/store/job_store.h"
@@ -222,6 +223,7 @@ void jobs_queue(struct core *c, struct call *call, struct entry *e)
     c->jobs.next = e->job.id + 1;
     c->counters_changed = true;
     e->is_new = true;
+    trace_submit(c, call, &e->job);
     e->spec_text = call->text;
     c->turn.bytes += strlen(call->text);
     call->text = NULL;

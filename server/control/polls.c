@@ -17,6 +17,7 @@
 #include "server/control/secrets.h"
 #include "server/control/sessions.h"
 #include "server/control/state.h"
+#include "server/control/span.h"
 #include "server/control/waiters.h"
 #include "server/http/call.h"
 
@@ -109,6 +110,7 @@ static json_t *make_assignment(const struct core *c, const struct entry *e)
     (void)snprintf(a.user, sizeof(a.user), "%s", j->user);
     (void)snprintf(a.unix_user, sizeof(a.unix_user), "%s", j->unix_user);
     (void)snprintf(a.dir, sizeof(a.dir), "%s/%s", c->cfg.jobs_dir, a.job);
+    span_context_of(j, j->generation, a.trace);
     a.secrets = secrets_of(c, j->user, a.spec);
     if (e->plan.open && j->plan)
         (void)spec_settle(a.spec, j->plan);

@@ -27,6 +27,7 @@
 #include "server/control/state.h"
 #include "server/control/storing.h"
 #include "server/control/swaps.h"
+#include "server/control/trace.h"
 #include "server/control/view.h"
 #include "server/http/call.h"
 
@@ -256,6 +257,8 @@ static void take_metric_line_new(struct core *c, struct entry *e, uint32_t gener
         (void)json_object_set(progress, "loss", loss);
     json_decref(e->job.progress);
     e->job.progress = progress;
+    if (e->progress_of < generation && generation == e->job.generation)
+        trace_first_step(c, &e->job);
     e->progress_of = generation;
     learn_metrics(c, e, generation, line);
     arrays_measured(c, e, line);

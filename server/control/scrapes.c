@@ -12,6 +12,7 @@
 #include "server/control/events.h"
 #include "server/control/files.h"
 #include "server/control/state.h"
+#include "server/control/trace.h"
 #include "server/control/waiters.h"
 #include "server/http/call.h"
 #include "server/http/http_page.h"
@@ -106,6 +107,7 @@ static bool print_counts(struct core *c, struct scrapes *s)
                      "muster_store_up %d\n# HELP muster_call_queue Requests that wait for the core\n"
                      "# TYPE muster_call_queue gauge\nmuster_call_queue %zu\n",
                      store_up(c->store), queue_length(&c->turn.queue));
+    trace_print(c, &s->text);
     (void)buf_printf(&s->text,
                      "# HELP muster_logs_waiting Whether logs and metrics wait at the agents for this server's disk\n"
                      "# TYPE muster_logs_waiting gauge\nmuster_logs_waiting %d\n",

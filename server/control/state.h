@@ -23,6 +23,7 @@
 #include "server/cluster/spares.h"
 #include "server/control/moment.h"
 #include "server/control/table.h"
+#include "server/control/otlp.h"
 #include "server/http/call.h"
 #include "server/http/queue.h"
 #include "server/http/stats.h"
@@ -51,6 +52,7 @@ struct scrapes;
 struct storing;
 struct usage;
 struct waiters;
+struct traces;
 struct watermark;
 struct webhook_set;
 
@@ -79,6 +81,7 @@ struct core_cfg {
     struct auth *auth;            /* borrowed */
     const struct sealing_key *secret_key;      /* borrowed; NULL: there are no secrets */
     struct post_way way;                       /* borrowed: of messages to others */
+    struct otlp_way traces;                    /* borrowed: of spans to a collector */
     struct relay *relay;                       /* borrowed; NULL: nobody has sessions in jobs */
     const struct node_ca *node_ca;             /* borrowed; NULL: agents show no certificates */
     const char *run_key;                       /* borrowed: for proofs of runs (agent_rights.h) */
@@ -151,6 +154,7 @@ struct core {
     struct predictions *predictions;
     struct secrets *secrets;
     struct webhook_set *webhooks;
+    struct traces *traces;
     struct usage *usage;
     struct looks *looks;
     struct learned *learned; /* of kinds.c */

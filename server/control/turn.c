@@ -41,6 +41,7 @@
 #include "server/control/usage.h"
 #include "server/control/waiters.h"
 #include "server/control/wall.h"
+#include "server/control/trace.h"
 #include "server/control/webhook.h"
 #include "server/control/webhook_send.h"
 #include "server/http/call.h"
@@ -271,6 +272,7 @@ static void schedule(struct core *c)
     int64_t took;
     bool more;
 
+    trace_round(c);
     dispatch_plan(c, full, 0, &planned);
     took = mono_us(c) - c->now.mono_us; /* what starts is work that is done; only planning must not take all the time */
     more = dispatch_follow(c, &planned);
@@ -306,6 +308,7 @@ bool turn_take(struct core *c, struct call *list)
     deliver(c, durable);
     if (durable) {
         webhook_send_due(c);
+        trace_due(c);
         events_publish(c);
         audit_publish(c);
         places_note(c, mono_us(c) + PLACES_WAIT_US);
@@ -402,6 +405,7 @@ void turn_free(struct core *c)
     predictions_free(c->predictions);
     secrets_free(c->secrets);
     webhook_free(c->webhooks);
+    trace_free(c->traces);
     usage_free(c->usage);
     looks_free(c->looks);
     learned_free(c->learned);
@@ -426,13 +430,15 @@ static int make_room(struct core *c)
     c->predictions = predictions_new();
     c->secrets = secrets_new();
     c->webhooks = webhook_new();
+    c->traces = trace_new();
     c->usage = usage_new();
     c->looks = looks_new();
     c->learned = learned_new();
     c->scrapes = scrapes_new();
     return cluster_init(&c->cluster) == 0 && table_init(&c->jobs) == 0 && c->audit && c->events && c->source_nodes &&
                    c->waiters && c->quarantine && c->storing && c->deltas && c->enroll && c->estimates &&
-                   c->predictions && c->secrets && c->webhooks && c->usage && c->looks && c->scrapes && c->learned
+                   c->predictions && c->secrets && c->webhooks && c->traces && c->usage && c->looks && c->scrapes &&
+                   c->learned
                ? 0
                : -ENOMEM;
 }

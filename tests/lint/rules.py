@@ -61,9 +61,9 @@ LAYERS = {"worker/engine/comm": [
     ["bookings", "fleet", "links", "profiles", "shares", "topology"], ["stragglers"], ["slots"], ["gpus", "spares"],
 ], "server/control": [
     ["agent_rights", "audit_entry", "audit_file", "entry", "files", "moment", "node_ca", "queries",
-     "readers", "sealing", "stalls", "standby", "waiters"],
+     "otlp", "readers", "sealing", "span", "stalls", "standby", "waiters"],
     ["auth"], ["table"], ["device_uses", "state"],
-    ["kinds"],
+    ["kinds", "trace"],
     ["admission", "audit", "booking", "bundles", "ceilings", "events", "incidents", "offsets", "plans", "ports",
      "proofs", "quarantine", "records", "rendezvous", "retire", "rights", "scrapes", "secrets", "storing"],
     ["predictions", "usage"], ["round"],

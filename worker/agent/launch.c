@@ -149,6 +149,8 @@ static void add_program(const struct launch *l, struct words *w)
     words_printf(w, "MUSTER_PROJECT=%s", s->project);
     words_printf(w, "MUSTER_NAME=%s", s->name);
     words_printf(w, "MUSTER_USER=%s", l->owner);
+    if (l->trace && *l->trace)
+        words_printf(w, "TRACEPARENT=%s", l->trace);
     words_printf(w, "MUSTER_ATTEMPT=%llu", (unsigned long long)l->generation);
     words_printf(w, "MUSTER_RESUME=%d", l->resumes);
     words_printf(w, "MUSTER_CHECKPOINT_DIR=%s%s%s", *dir == '/' ? "" : l->job_dir, *dir == '/' ? "" : "/", dir);

@@ -44,6 +44,7 @@ struct launch {
     double share;
     const char *job, *job_dir;
     const char *owner, *node; /* who submitted the job; this node */
+    const char *trace;        /* the run's context for spans of its program; NULL or "": none */
     int nodes;
     bool resumes;            /* a checkpoint is to be loaded */
     int64_t ends_at_us;      /* wall: when its time limit ends it; 0: it has none */

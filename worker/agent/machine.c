@@ -491,6 +491,7 @@ int machine_rank_start(struct machine_rank *r, const struct machine_launch *l, s
         .job = l->job,
         .job_dir = l->job_dir,
         .owner = l->owner,
+        .trace = l->trace,
         .node = l->node,
         .nodes = l->nodes,
         .resumes = l->resumes,

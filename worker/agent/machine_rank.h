@@ -27,6 +27,7 @@ struct machine_launch {
     const char *job, *job_dir;
     const char *user;         /* the account of its ranks, where there is a helper; "": the jobs' */
     const char *owner, *node; /* who submitted the job; this node */
+    const char *trace;        /* the run's context for spans of its program; NULL or "": none */
     const char *master_addr;  /* where rank 0 runs */
     bool resumes;             /* a checkpoint is to be loaded */
     int64_t ends_at_us;       /* wall: when its time limit ends it; 0: it has none */

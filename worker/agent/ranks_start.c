@@ -174,6 +174,7 @@ static int start_rank(const struct ranks *r, const struct run *run, const struct
         .job_dir = run->dir,
         .user = run->assignment.unix_user,
         .owner = run->assignment.user,
+        .trace = run->assignment.trace,
         .node = r->node,
         .nodes = run->nodes,
         .resumes = run->assignment.resumes,

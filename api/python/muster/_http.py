@@ -152,6 +152,9 @@ class Transport:
         data = None if body is None else json.dumps(body).encode()
         own = {"Accept": "application/json, text/plain"}
         own.update({k: v for k, v in (headers or {}).items() if v is not None})
+        trace = os.environ.get("TRACEPARENT", "")  # whoever calls us is in a trace, which goes on
+        if len(trace) == 55 and set(trace) <= set("0123456789abcdef-"):
+            own.setdefault("traceparent", trace)
         if data is not None:
             own["Content-Type"] = "application/json"
         for attempt in range(TRIES):

@@ -32,15 +32,17 @@ class Routes:
                 'project': project, 'user': user, 'name~': name, 'label': label, 'fields': fields, 'array': array,
                 'metric': metric, 'limit': limit, 'cursor': cursor}))
 
-    def submit_job(self, body: Any, *, dry_run: Optional[int] = None, key: Optional[str] = None) -> Union[Job, DryRun]:
+    def submit_job(self, body: Any, *, dry_run: Optional[int] = None, traceparent: Optional[str] = None,
+            key: Optional[str] = None) -> Union[Job, DryRun]:
         """POST /v1/jobs: Submit a job."""
         return cast('Union[Job, DryRun]', self._transport.call('POST', '/v1/jobs', query={'dry_run': dry_run},
-                body=body, headers={'Idempotency-Key': key or new_key()}))
+                body=body, headers={'traceparent': traceparent, 'Idempotency-Key': key or new_key()}))
 
-    def submit_jobs(self, body: SubmitJobsBody, *, key: Optional[str] = None) -> Batch:
+    def submit_jobs(self, body: SubmitJobsBody, *, traceparent: Optional[str] = None,
+            key: Optional[str] = None) -> Batch:
         """POST /v1/jobs:batch: Queue many jobs, all of them or none."""
         return cast('Batch', self._transport.call('POST', '/v1/jobs:batch', body=body,
-                headers={'Idempotency-Key': key or new_key()}))
+                headers={'traceparent': traceparent, 'Idempotency-Key': key or new_key()}))
 
     def cancel_jobs(self, body: CancelJobsBody) -> CancelJobsAnswer:
         """POST /v1/jobs:cancel: End all active jobs that a selector names, of those that the caller may act on."""
@@ -386,16 +388,17 @@ class AsyncRoutes:
                 'user': user, 'name~': name, 'label': label, 'fields': fields, 'array': array, 'metric': metric,
                 'limit': limit, 'cursor': cursor}))
 
-    async def submit_job(self, body: Any, *, dry_run: Optional[int] = None, key: Optional[str] = None) -> Union[Job,
-            DryRun]:
+    async def submit_job(self, body: Any, *, dry_run: Optional[int] = None, traceparent: Optional[str] = None,
+            key: Optional[str] = None) -> Union[Job, DryRun]:
         """POST /v1/jobs: Submit a job."""
         return cast('Union[Job, DryRun]', await self._call('POST', '/v1/jobs', query={'dry_run': dry_run},
-                body=body, headers={'Idempotency-Key': key or new_key()}))
+                body=body, headers={'traceparent': traceparent, 'Idempotency-Key': key or new_key()}))
 
-    async def submit_jobs(self, body: SubmitJobsBody, *, key: Optional[str] = None) -> Batch:
+    async def submit_jobs(self, body: SubmitJobsBody, *, traceparent: Optional[str] = None,
+            key: Optional[str] = None) -> Batch:
         """POST /v1/jobs:batch: Queue many jobs, all of them or none."""
         return cast('Batch', await self._call('POST', '/v1/jobs:batch', body=body,
-                headers={'Idempotency-Key': key or new_key()}))
+                headers={'traceparent': traceparent, 'Idempotency-Key': key or new_key()}))
 
     async def cancel_jobs(self, body: CancelJobsBody) -> CancelJobsAnswer:
         """POST /v1/jobs:cancel: End all active jobs that a selector names, of those that the caller may act on."""
