@@ -135,10 +135,13 @@ def test_cuda_graphs_leave_the_bits_of_the_calls_whose_place_they_take(tmp_path)
 
 
 @needs_nvcc
-def test_a_rank_that_is_alone_trains_on_a_gpu_whose_memory_the_host_never_touches(tmp_path):
+@pytest.mark.parametrize("codec", [None, "sdp4bit"])  # coded strictly: by copies to the processor and back
+def test_a_rank_that_is_alone_trains_on_a_gpu_whose_memory_the_host_never_touches(tmp_path, codec):
     spec = copy.deepcopy(SPEC)
     spec["train"] |= {"steps": 2, "precision": "bf16", "batch": {"sequences": 2, "micro": 1}}
     spec["parallel"] = {"virtual_workers": 1}
+    if codec:
+        spec["parallel"]["exact"], spec["compress"], spec["train"]["batch"]["sequences"] = "strict", {"dp": codec}, 1
     ways = {"shared": {}, "apart": {"FAKE_CUDA": "apart"}}
     for way, env in ways.items():
         code, logs = train(tmp_path, way, spec, 1, MUSTER_CUDA_BACKEND=EMULATED, **env)

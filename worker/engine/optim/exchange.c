@@ -458,8 +458,8 @@ int exchange_leaf(struct exchange *x, int leaf, float *buffer, size_t at, size_t
     struct leaf *l = find_leaf(x, leaf);
 
     TRY(x->cfg.k->stream_sync(x->cfg.stream, err));
-    keyed_code_leaf(x->cfg.keyed, x->step, leaf, buffer, at, n,
-                    l ? l->units + keyed_gradient_bytes(x->cfg.keyed, at) : NULL);
+    TRY(keyed_code_leaf(x->cfg.keyed, x->step, leaf, buffer, at, n,
+                        l ? l->units + keyed_gradient_bytes(x->cfg.keyed, at) : NULL, err));
     if (!l)
         return 0;
     assert(l->replica == x->cfg.index && l->missing >= n);

@@ -5,8 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/try.h"
 #include "compress/codec.h"
 #include "worker/engine/comm/wire.h"
+
+#define STAGED ((size_t)128 * PARAM_BLOCK) /* floats that come from a device and go back at a time: a mebibyte */
 
 struct unit {        /* of an arena */
     uint32_t tensor; /* whose floats these are, and below it, whether of the head's part of a tied one */
@@ -23,6 +26,9 @@ struct keyed {
     size_t units;
     char *room; /* of one unit of gradients */
     uint32_t flags;
+    const struct kern_ops *ops; /* NULL: the processor codes arenas where they lie */
+    struct kern_stream *stream;
+    float *stage[2]; /* else they pass through these */
 };
 
 /* Which units parameter q has from float `at` of the arena on. */
@@ -82,12 +88,28 @@ int keyed_new(const char *word, uint64_t seed, const struct params *p, struct ke
     return r;
 }
 
+int keyed_reach(struct keyed *k, const struct kern_ops *ops, struct kern_stream *stream, struct merr *err)
+{
+    if (!ops->device)
+        return 0;
+    for (int i = 0; i < 2; i++) {
+        k->stage[i] = k->stage[i] ? k->stage[i] : malloc(STAGED * sizeof(float));
+        if (!k->stage[i])
+            return merr_set(err, -ENOMEM, "no memory for a device's numbers on their way to codecs");
+    }
+    k->ops = ops;
+    k->stream = stream;
+    return 0;
+}
+
 void keyed_free(struct keyed *k)
 {
     if (!k)
         return;
     free(k->unit);
     free(k->room);
+    free(k->stage[0]);
+    free(k->stage[1]);
     free(k);
 }
 
@@ -117,14 +139,32 @@ static const struct unit *units_at(const struct keyed *k, size_t at, size_t n)
     return k->unit + at / PARAM_BLOCK;
 }
 
-void keyed_code_leaf(struct keyed *k, uint64_t step, int leaf, float *arena, size_t at, size_t n, char *units)
+/* x[n] where the processor may code it: there, or in a stage. */
+static int take(const struct keyed *k, int stage, const float *x, size_t n, float **ret, struct merr *err)
 {
-    const struct unit *u = units_at(k, at, n);
+    if (k->ops)
+        TRY(k->ops->copy(k->stream, k->stage[stage], x, n * sizeof(*x), err));
+    *ret = k->ops ? k->stage[stage] : (float *)x;
+    return 0;
+}
 
-    for (size_t i = 0; i < n / PARAM_BLOCK; i++) {
+/* What was taken from x and has changed goes back. */
+static int give(const struct keyed *k, int stage, float *x, size_t n, struct merr *err)
+{
+    return k->ops ? k->ops->copy(k->stream, x, k->stage[stage], n * sizeof(*x), err) : 0;
+}
+
+/* Floats that are taken at once of n from at on. */
+static size_t part_of(const struct keyed *k, size_t n, size_t at)
+{
+    return k->ops && n - at > STAGED ? STAGED : n - at;
+}
+
+static void code_units(struct keyed *k, uint64_t step, int leaf, const struct unit *u, float *x, size_t n, char *units)
+{
+    for (size_t i = 0; i < n / PARAM_BLOCK; i++, x += PARAM_BLOCK) {
         struct codec_site site = {k->seed, u[i].tensor, (uint32_t)step, (uint32_t)leaf, u[i].offset};
         char *block = units ? units + i * k->gradient_bytes : k->room;
-        float *x = arena + at + i * PARAM_BLOCK;
         size_t len = codec_size(k->gradient, u[i].n);
         int r;
 
@@ -133,6 +173,21 @@ void keyed_code_leaf(struct keyed *k, uint64_t step, int leaf, float *arena, siz
         r = codec_decode(k->gradient, block, len, CODEC_F32, x, u[i].n, &k->flags, NULL);
         assert(r == 0);
     }
+}
+
+int keyed_code_leaf(struct keyed *k, uint64_t step, int leaf, float *arena, size_t at, size_t n, char *units,
+                    struct merr *err)
+{
+    const struct unit *u = units_at(k, at, n);
+    float *x;
+
+    for (size_t i = 0, part; i < n; i += part) {
+        part = part_of(k, n, i);
+        TRY(take(k, 0, arena + at + i, part, &x, err));
+        code_units(k, step, leaf, u + i / PARAM_BLOCK, x, part, units ? units + keyed_gradient_bytes(k, i) : NULL);
+        TRY(give(k, 0, arena + at + i, part, err));
+    }
+    return 0;
 }
 
 int keyed_decode_leaf(struct keyed *k, const char *units, size_t at, size_t n, float *out, struct merr *err)
@@ -150,11 +205,9 @@ int keyed_decode_leaf(struct keyed *k, const char *units, size_t at, size_t n, f
     return r;
 }
 
-void keyed_code_weights(struct keyed *k, uint64_t step, const float *master, const float *arena, size_t at, size_t n,
-                        char *units)
+static void code_differences(struct keyed *k, uint64_t step, const struct unit *u, const float *master,
+                             const float *weights, size_t n, char *units)
 {
-    const struct unit *u = units_at(k, at, n);
-
     for (size_t i = 0; i < n / PARAM_BLOCK; i++) {
         /* a tied tensor's weights are one tensor, wherever they lie */
         struct codec_site site = {k->seed, k->tensors + u[i].tensor / 2, (uint32_t)step, 0, u[i].offset};
@@ -163,19 +216,39 @@ void keyed_code_weights(struct keyed *k, uint64_t step, const float *master, con
 
         memset(block + len, 0, k->weight_bytes - len);
         k->flags |= codec_encode_difference(k->weight, &site, master + i * PARAM_BLOCK, CODEC_F32,
-                                            arena + at + i * PARAM_BLOCK, u[i].n, block);
+                                            weights + i * PARAM_BLOCK, u[i].n, block);
     }
+}
+
+int keyed_code_weights(struct keyed *k, uint64_t step, const float *master, const float *arena, size_t at, size_t n,
+                       char *units, struct merr *err)
+{
+    const struct unit *u = units_at(k, at, n);
+    float *from, *to;
+
+    for (size_t i = 0, part; i < n; i += part) {
+        part = part_of(k, n, i);
+        TRY(take(k, 0, master + i, part, &to, err));
+        TRY(take(k, 1, arena + at + i, part, &from, err));
+        code_differences(k, step, u + i / PARAM_BLOCK, to, from, part, units + keyed_weight_bytes(k, i));
+    }
+    return 0;
 }
 
 int keyed_move_weights(struct keyed *k, const char *units, float *arena, size_t at, size_t n, struct merr *err)
 {
     const struct unit *u = units_at(k, at, n);
-    int r = 0;
+    float *x;
 
-    for (size_t i = 0; i < n / PARAM_BLOCK && r == 0; i++)
-        r = codec_decode_add(k->weight, units + i * k->weight_bytes, codec_size(k->weight, u[i].n), CODEC_F32,
-                             arena + at + i * PARAM_BLOCK, u[i].n, &k->flags, err);
-    return r;
+    for (size_t i = 0, part; i < n; i += part) {
+        part = part_of(k, n, i);
+        TRY(take(k, 0, arena + at + i, part, &x, err));
+        for (size_t b = i / PARAM_BLOCK; b < (i + part) / PARAM_BLOCK; b++)
+            TRY(codec_decode_add(k->weight, units + b * k->weight_bytes, codec_size(k->weight, u[b].n), CODEC_F32,
+                                 x + b * PARAM_BLOCK - i, u[b].n, &k->flags, err));
+        TRY(give(k, 0, arena + at + i, part, err));
+    }
+    return 0;
 }
 
 bool keyed_broken_take(struct keyed *k)

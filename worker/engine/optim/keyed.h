@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/merr.h"
+#include "worker/engine/kernels/kernels.h"
 #include "worker/engine/model/param.h"
 
 struct keyed;
@@ -22,6 +23,10 @@ struct keyed;
 /* word: as in compress.dp. -EINVAL, -ENOTSUP: no codecs for gradients and weights by that word; -ENOMEM. */
 int keyed_new(const char *word, uint64_t seed, const struct params *p, struct keyed **ret, struct merr *err);
 void keyed_free(struct keyed *k);
+
+/* Arenas lie in memory of these kernels: where that is a device's they come and go by copies on the stream, a mebibyte
+ * at a time. -ENOMEM. */
+int keyed_reach(struct keyed *k, const struct kern_ops *ops, struct kern_stream *stream, struct merr *err);
 
 /* Bytes of the units of n floats, a multiple of PARAM_BLOCK, of gradients and of differences of weights. */
 size_t keyed_gradient_bytes(const struct keyed *k, size_t n);
@@ -31,14 +36,15 @@ const char *keyed_weight_codec(const struct keyed *k);
 
 /* Code floats [at, at + n) of a leaf's gradient arena, multiples of PARAM_BLOCK, into their units, and put in their
  * place what decoding gives. units: of [at, at + n); NULL: they are not wanted. */
-void keyed_code_leaf(struct keyed *k, uint64_t step, int leaf, float *arena, size_t at, size_t n, char *units);
+int keyed_code_leaf(struct keyed *k, uint64_t step, int leaf, float *arena, size_t at, size_t n, char *units,
+                    struct merr *err);
 
 /* Decode the units of [at, at + n) of a gradient arena into out[n], padding as zeros. -EBADMSG: one is not good. */
 int keyed_decode_leaf(struct keyed *k, const char *units, size_t at, size_t n, float *out, struct merr *err);
 
 /* Code how far the masters of [at, at + n) of the weight arena are from it. */
-void keyed_code_weights(struct keyed *k, uint64_t step, const float *master, const float *arena, size_t at, size_t n,
-                        char *units);
+int keyed_code_weights(struct keyed *k, uint64_t step, const float *master, const float *arena, size_t at, size_t n,
+                       char *units, struct merr *err);
 
 /* Move [at, at + n) of the weight arena by its units. -EBADMSG, with the arena unspecified. */
 int keyed_move_weights(struct keyed *k, const char *units, float *arena, size_t at, size_t n, struct merr *err);

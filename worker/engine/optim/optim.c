@@ -157,6 +157,8 @@ int optim_new(const struct optim_cfg *cfg, struct optim **ret, struct merr *err)
     set_regions(o);
     set_load(o);
     r = optim_open_exchange(o, err);
+    if (r == 0 && cfg->keyed)
+        r = keyed_reach(cfg->keyed, cfg->k, cfg->stream, err);
     if (r == 0)
         r = host_memory(o, err);
     if (r == 0)

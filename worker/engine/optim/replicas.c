@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -66,18 +67,48 @@ static int tell(const struct mesh *m, const int *odd, int n, struct optim_odd *r
                     ranks);
 }
 
+/* Hash of the weights [begin, end), mebibyte by mebibyte; of a device's by copies into room, else that is NULL. */
+static int hash_weights(struct optim *o, size_t begin, size_t end, float *room, uint64_t *ret, struct merr *err)
+{
+    uint64_t chain[2] = {0, 0};
+
+    for (size_t at = begin, n; at < end; at += n) {
+        const float *w = o->cfg.weights + at;
+
+        n = end - at < PART_MIN ? end - at : PART_MIN;
+        if (room)
+            TRY(o->cfg.k->copy(o->cfg.stream, room, w, n * sizeof(*w), err));
+        chain[1] = hash_xxh3(room ? room : w, n * sizeof(*w));
+        chain[0] = hash_xxh3(chain, sizeof(chain));
+    }
+    *ret = chain[0];
+    return 0;
+}
+
+static int hash_part(struct optim *o, uint64_t turn, size_t parts, uint64_t *ret, struct merr *err)
+{
+    float *room = o->cfg.k->device ? malloc(PART_MIN * sizeof(*room)) : NULL;
+    size_t begin, end;
+    int r;
+
+    if (o->cfg.k->device && !room)
+        return merr_set(err, -ENOMEM, "no memory for weights on their way from the device");
+    optim_part(o->cfg.params->weight_n, turn, parts, &begin, &end);
+    r = hash_weights(o, begin, end, room, ret, err);
+    free(room);
+    return r;
+}
+
 int optim_check_replicas(struct optim *o, uint64_t turn, size_t parts, struct optim_odd *ret, struct merr *err)
 {
     const struct mesh *m = &o->cfg.mesh;
     uint64_t own[COMM_RANKS_MAX], all[COMM_RANKS_MAX];
     int odd[COMM_RANKS_MAX], n;
-    size_t begin, end;
 
     if (m->dp * m->cp == 1)
         return 0;
     TRY(o->cfg.k->stream_sync(o->cfg.stream, err));
-    optim_part(o->cfg.params->weight_n, turn, parts, &begin, &end);
-    own[m->cp_index] = hash_xxh3(o->cfg.weights + begin, (end - begin) * sizeof(float));
+    TRY(hash_part(o, turn, parts, &own[m->cp_index], err));
     if (o->cfg.cp)
         TRY(comm_all_gather(o->cfg.cp, &own[m->cp_index], sizeof(*own), own, err));
     memcpy(all + (size_t)m->dp_index * m->cp, own, m->cp * sizeof(*own));

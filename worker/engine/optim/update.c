@@ -131,8 +131,8 @@ static int move_keyed(struct optim *o, int i, uint64_t step, struct merr *err)
     struct merr why;
     size_t begin, n;
 
-    keyed_code_weights(k, step, o->master + r->state, o->cfg.weights, r->begin, r->end - r->begin,
-                       o->units + keyed_weight_bytes(k, r->begin));
+    TRY(keyed_code_weights(k, step, o->master + r->state, o->cfg.weights, r->begin, r->end - r->begin,
+                           o->units + keyed_weight_bytes(k, r->begin), err));
     TRY(gather_timed(o, g, o->units, keyed_weight_bytes(k, PARAM_BLOCK), err));
     for (int p = 0; p < o->cfg.mesh.dp; p++) {
         optim_piece(o, g, p, &begin, &n);

@@ -51,7 +51,7 @@ static int code_all(struct comm_world *w, const struct shape *s)
 
         for (size_t i = 0; i < ALL; i++)
             g[i] = i < TENSOR || i >= REST ? leaf_value(leaf, i) : 0;
-        keyed_code_leaf(k, STEP, leaf, g, 0, ALL, NULL);
+        (void)keyed_code_leaf(k, STEP, leaf, g, 0, ALL, NULL, NULL);
     }
     keyed_free(k);
     return 0;

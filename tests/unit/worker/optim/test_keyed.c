@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/unit/worker/optim/far_memory.h"
 #include "worker/engine/optim/keyed.h"
 
 #define FIRST 5000 /* floats of the first tensor: a short last unit */
@@ -69,9 +70,9 @@ static void no_cut_changes_a_bit(void **state)
 
         fill(whole);
         fill(parts);
-        keyed_code_leaf(k, 9, 2, whole, 0, ALL, units);
+        (void)keyed_code_leaf(k, 9, 2, whole, 0, ALL, units, NULL);
         for (size_t at = 0; at < ALL; at += 2 * PARAM_BLOCK) /* backwards, as gradients become complete */
-            keyed_code_leaf(k, 9, 2, parts, ALL - 2 * PARAM_BLOCK - at, 2 * PARAM_BLOCK, NULL);
+            (void)keyed_code_leaf(k, 9, 2, parts, ALL - 2 * PARAM_BLOCK - at, 2 * PARAM_BLOCK, NULL, NULL);
         assert_memory_equal(whole, parts, sizeof(whole));
         for (size_t at = 0; at < ALL; at += PARAM_BLOCK)
             assert_int_equal(
@@ -94,8 +95,8 @@ static bool same(uint64_t step, int leaf, size_t i, size_t j)
 
     fill(x);
     fill(y);
-    keyed_code_leaf(k, 1, 1, x, 0, ALL, NULL);
-    keyed_code_leaf(k, step, leaf, y, 0, ALL, NULL);
+    (void)keyed_code_leaf(k, 1, 1, x, 0, ALL, NULL, NULL);
+    (void)keyed_code_leaf(k, step, leaf, y, 0, ALL, NULL, NULL);
     keyed_free(k);
     return memcmp(x + i * PARAM_BLOCK, y + j * PARAM_BLOCK, PARAM_BLOCK * sizeof(*x)) == 0;
 }
@@ -122,8 +123,8 @@ static void the_heads_part_is_the_same_on_a_stage_of_its_own(void **state)
     assert_int_equal(keyed_new("sdp4bit", 3, &stage, &s, NULL), 0);
     fill(one);
     fill(other);
-    keyed_code_leaf(k, 1, 1, one, 0, ALL, NULL);
-    keyed_code_leaf(s, 1, 1, other, 0, TIED, NULL);
+    (void)keyed_code_leaf(k, 1, 1, one, 0, ALL, NULL, NULL);
+    (void)keyed_code_leaf(s, 1, 1, other, 0, TIED, NULL, NULL);
     assert_memory_equal(one + HEAD, other, TIED * sizeof(*one));
     keyed_free(k);
     keyed_free(s);
@@ -141,7 +142,7 @@ static void weights_follow_their_masters(void **state)
     for (int step = 0; step < 30; step++) {
         for (size_t i = 0; i < HEAD; i++)
             master[i] += sinf((float)(i * 31 + (size_t)step * 7919)) * 1e-3f;
-        keyed_code_weights(k, (uint64_t)step, master, weights, 0, HEAD, units);
+        (void)keyed_code_weights(k, (uint64_t)step, master, weights, 0, HEAD, units, NULL);
         assert_int_equal(keyed_move_weights(k, units, weights, 0, HEAD, NULL), 0);
         for (size_t at = 0; at < HEAD; at += PARAM_BLOCK)
             assert_int_equal(keyed_move_weights(k, units + keyed_weight_bytes(k, at), other, at, PARAM_BLOCK, NULL), 0);
@@ -165,14 +166,14 @@ static void a_unit_that_is_not_good_is_refused(void **state)
 
     (void)state;
     fill(x);
-    keyed_code_leaf(k, 1, 1, x, 0, PARAM_BLOCK, units);
+    (void)keyed_code_leaf(k, 1, 1, x, 0, PARAM_BLOCK, units, NULL);
     memset(units + PARAM_BLOCK / 2, 0xff, 4); /* the first scale becomes NaN */
     assert_int_equal(keyed_decode_leaf(k, units, 0, PARAM_BLOCK, y, &err), -EBADMSG);
     assert_non_null(strstr(err.text, "scale"));
-    keyed_code_leaf(k, 1, 1, x, 0, PARAM_BLOCK, units);
+    (void)keyed_code_leaf(k, 1, 1, x, 0, PARAM_BLOCK, units, NULL);
     units[bytes - 1] ^= 1; /* the count */
     assert_int_equal(keyed_decode_leaf(k, units, 0, PARAM_BLOCK, y, &err), -EBADMSG);
-    keyed_code_weights(k, 1, x, y, 0, PARAM_BLOCK, units);
+    (void)keyed_code_weights(k, 1, x, y, 0, PARAM_BLOCK, units, NULL);
     memset(units, 0x88, PARAM_BLOCK / 2); /* a code that no encoder writes */
     assert_int_equal(keyed_move_weights(k, units, x, 0, PARAM_BLOCK, &err), -EBADMSG);
     free(units);
@@ -187,11 +188,54 @@ static void what_is_not_finite_is_told_once(void **state)
     (void)state;
     fill(x);
     x[7] = NAN;
-    keyed_code_leaf(k, 1, 1, x, 0, ALL, NULL);
+    (void)keyed_code_leaf(k, 1, 1, x, 0, ALL, NULL, NULL);
     assert_true(x[7] == 0);
     assert_true(keyed_broken_take(k));
     assert_false(keyed_broken_take(k));
     keyed_free(k);
+}
+
+/* Of a device, in several mebibytes: the bits of the processor's own memory. */
+static void arenas_that_only_copies_reach_are_coded_all_the_same(void **state)
+{
+    enum { N = 300 * PARAM_BLOCK };
+    struct param one = {.n = N - 100};
+    const struct params large = {.v = &one, .n = 1, .tensors = 1, .rest_n = N, .grad_n = N, .weight_n = N};
+    const struct kern_ops far = far_kernels();
+    float *near_by[2] = {calloc(N, sizeof(float)), calloc(N, sizeof(float))}, *away[2] = {far_new(), far_new()};
+    float *back = malloc(N * sizeof(float));
+    struct keyed *k[2];
+    char *units[2];
+
+    (void)state;
+    for (int i = 0; i < N; i++)
+        near_by[0][i] = sinf((float)i * 0.37f);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(keyed_new("sdp4bit", 3, &large, &k[i], NULL), 0);
+        assert_int_equal(keyed_reach(k[i], i == 0 ? kern_plain() : &far, NULL, NULL), 0);
+        units[i] = malloc(keyed_gradient_bytes(k[i], N) + keyed_weight_bytes(k[i], N));
+    }
+    assert_int_equal(far_copy(NULL, away[0], near_by[0], N * sizeof(float), NULL), 0);
+    for (int i = 0; i < 2; i++) {
+        float **x = i == 0 ? near_by : away;
+
+        assert_int_equal(keyed_code_leaf(k[i], 5, 1, x[0], 0, N, units[i], NULL), 0);
+        assert_int_equal(keyed_code_weights(k[i], 5, x[0], x[1], 0, N, units[i] + keyed_gradient_bytes(k[i], N), NULL),
+                         0);
+        assert_int_equal(keyed_move_weights(k[i], units[i] + keyed_gradient_bytes(k[i], N), x[1], 0, N, NULL), 0);
+    }
+    assert_memory_equal(units[0], units[1], keyed_gradient_bytes(k[0], N) + keyed_weight_bytes(k[0], N));
+    for (int v = 0; v < 2; v++) {
+        assert_int_equal(far_copy(NULL, back, away[v], N * sizeof(float), NULL), 0);
+        assert_memory_equal(back, near_by[v], N * sizeof(float));
+    }
+    for (int i = 0; i < 2; i++) {
+        free(units[i]);
+        keyed_free(k[i]);
+        free(near_by[i]);
+    }
+    free(back);
+    far_end();
 }
 
 int main(void)
@@ -204,6 +248,7 @@ int main(void)
         cmocka_unit_test(weights_follow_their_masters),
         cmocka_unit_test(a_unit_that_is_not_good_is_refused),
         cmocka_unit_test(what_is_not_finite_is_told_once),
+        cmocka_unit_test(arenas_that_only_copies_reach_are_coded_all_the_same),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,8 +9,9 @@
 
 #include "base/hash.h"
 #include "tests/unit/worker/test_comm_team.inc"
+#include "tests/unit/worker/optim/far_memory.h"
 #include "worker/engine/model/family.h"
-#include "worker/engine/optim/optim.h"
+#include "worker/engine/optim/optim_priv.h"
 
 #define STEPS 3 /* of each way */
 
@@ -138,6 +139,27 @@ static void replicas_follow_a_wire_that_changes_its_way(void **state)
     team_run(2, TEAM_UCX, 0, changes_its_way, NULL);
 }
 
+/* The same of weights in memory of a device, which only copies reach. */
+static int differs_far_away(struct replica *b, bool culprit)
+{
+    const struct kern_ops far = far_kernels();
+    struct optim_odd odd;
+    struct merr why;
+
+    b->o->cfg.k = &far;
+    b->o->cfg.weights = far_new();
+    for (int flip = 0; flip < 2; flip++) {
+        ((uint32_t *)b->w)[b->p.weight_n - 1] ^= flip && culprit;
+        (void)far_copy(NULL, b->o->cfg.weights, b->w, b->p.weight_n * sizeof(float), NULL);
+        if (optim_check_replicas(b->o, 0, 64, &odd, &why) != (flip ? -EDOM : 0))
+            return 1;
+    }
+    b->o->cfg.k = kern_plain();
+    b->o->cfg.weights = b->w;
+    far_end();
+    return 0;
+}
+
 static int differs(struct team *t, struct comm_world *w)
 {
     int me = comm_rank(w), all = comm_size(w), culprit = all - 2;
@@ -161,6 +183,7 @@ static int differs(struct team *t, struct comm_world *w)
     if (me == culprit)
         ((uint32_t *)b.w)[b.p.weight_n - 1] ^= 1;
     GOOD(optim_check_replicas(b.o, 1, 64, &odd, &err));
+    NEED(differs_far_away(&b, me == culprit) == 0);
     close_replica(&b);
     return 0;
 }
