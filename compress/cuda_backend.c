@@ -52,6 +52,8 @@ int cuda_backend_open(size_t kernels_bytes, const struct cuda_backend **ret, str
     /* A kernel that is loaded when it is first started may wait for all that runs, and what runs may wait for another
      * GPU, where the same happens. */
     (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    /* With fewer hardware queues than streams, what waits for another GPU may hold up what that one waits for. */
+    (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library)
         return merr_set(err, -EIO, "cannot load the code for GPUs: %s", dlerror());

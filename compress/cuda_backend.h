@@ -12,7 +12,7 @@
 #include "compress/codec_cuda.h"
 #include "compress/device.h"
 
-#define CUDA_BACKEND_VERSION 6
+#define CUDA_BACKEND_VERSION 7
 #define CUDA_BACKEND_SYMBOL "muster_cuda_backend"
 
 struct kern_ops; /* worker/engine/kernels/kernels.h */

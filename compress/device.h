@@ -20,6 +20,19 @@ struct codec_cuda; /* codec_cuda.h */
 struct device_queue;
 struct device_mark; /* a place in a queue */
 
+struct device_id {
+    unsigned char gpu[DEVICE_ID_BYTES]; /* of the GPU, or of the slice of one (MIG) that is all there is of it here */
+    uint64_t card; /* the same for all slices of a card of one machine: of its place on the bus and of the machine */
+};
+
+struct device_about { /* versions: thousands of the major, tens of the minor number */
+    char name[64];
+    int driver, runtime;          /* what the driver takes at most; what this was built with */
+    int major, minor;             /* compute capability */
+    bool managed;                 /* the host may touch its memory while it computes */
+    uint64_t free, total, shared; /* bytes; shared: of its shared memory, for a block of threads */
+};
+
 enum device_memory {
     DEVICE_LOCAL,  /* of the GPU: not for the host to look at */
     DEVICE_PINNED, /* of the host, where copies need not wait for pages */
@@ -46,11 +59,13 @@ struct device_ops {
     /* Bytes of a GPU's memory: what nobody has taken now, and all. */
     int (*room)(int ordinal, uint64_t *ret_free, uint64_t *ret_total, struct merr *err);
 
+    int (*about)(int ordinal, struct device_about *ret, struct merr *err);
+
     int (*open)(int ordinal, struct device_queue **ret, struct merr *err);
     void (*close)(struct device_queue *q); /* waits for what is queued; NULL is fine */
 
     /* The same for whoever looks at the same GPU (or slice of one), different for others. */
-    void (*id)(const struct device_queue *q, unsigned char ret[DEVICE_ID_BYTES]);
+    void (*id)(const struct device_queue *q, struct device_id *ret);
     void *(*native)(const struct device_queue *q); /* the cudaStream_t */
     bool (*holds)(const void *p);                  /* whether GPUs may read and write there, by NCCL too */
 

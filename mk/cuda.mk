@@ -38,7 +38,7 @@ CUDA_LIBRARY := $(BUILD)/lib/muster/muster-cuda.so
 cuda_cu := $(wildcard compress/cuda/*.cu worker/engine/kernels/cuda/*.cu)
 cuda_c  := $(wildcard compress/cuda/*.c worker/engine/kernels/cuda/*.c)
 # Of the folders below, what the library calls: it has copies of its own, and shows one symbol.
-cuda_shared := base/clock.c base/merr.c base/philox.c base/philox_avx2.c compress/codec.c compress/group_plain.c \
+cuda_shared := base/clock.c base/merr.c base/philox.c base/philox_avx2.c compress/codec.c compress/cuda_library.c compress/group_plain.c \
                compress/group_avx2.c compress/group_avx512.c
 CUDA_CFLAGS = $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden
 

@@ -17,8 +17,10 @@ int cuda_failed(struct merr *err, int error, const char *fmt, ...)
     case cudaErrorMemoryAllocation:
         return merr_set(err, -ENOMEM, "%s: the GPU's memory is full; use a smaller micro-batch or more devices", what);
     case cudaErrorInsufficientDriver:
-        return merr_set(err, -ENODEV, "%s: no NVIDIA driver here, or one older than the CUDA %d.%d this was built with",
-                        what, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+        return merr_set(err, -ENODEV,
+                        "%s: no NVIDIA driver here, or one older than %d, which CUDA %d.%d, with which this was built, "
+                        "takes",
+                        what, CUDART_VERSION >= 13000 ? 580 : 525, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
     case cudaErrorNoDevice:
         return merr_set(err, -ENODEV, "%s: the driver offers no GPU; what does CUDA_VISIBLE_DEVICES say?", what);
     default:

@@ -1,6 +1,7 @@
 /* device_ops on CUDA: a stream that waits for nobody else's. */
 #include <cuda_runtime_api.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +12,7 @@
 struct device_queue {
     int ordinal;
     cudaStream_t stream;
-    unsigned char id[DEVICE_ID_BYTES];
+    struct device_id id;
 };
 
 static int told(cudaError_t e, const char *what, struct merr *err)
@@ -32,6 +33,29 @@ static bool calm(const struct device_queue *q)
         return false;
     (void)cudaSetDevice(q->ordinal);
     return wait_stream(q->stream, q->ordinal, DEVICE_CALM_US, NULL) != -ETIMEDOUT;
+}
+
+/* FNV-1a. */
+static uint64_t mixed(uint64_t hash, const void *p, size_t n)
+{
+    for (const unsigned char *c = p; n > 0; n--, c++)
+        hash = (hash ^ *c) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+/* Machines have cards in the same places: what tells them apart is new with each start of one. */
+static uint64_t card_of(const struct cudaDeviceProp *about)
+{
+    const int place[] = {about->pciDomainID, about->pciBusID, about->pciDeviceID};
+    uint64_t hash = mixed(UINT64_C(0xcbf29ce484222325), place, sizeof(place));
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    char machine[64] = "";
+
+    if (f) {
+        hash = mixed(hash, machine, fread(machine, 1, sizeof(machine), f));
+        (void)fclose(f);
+    }
+    return hash;
 }
 
 static void queue_close(struct device_queue *q)
@@ -69,7 +93,8 @@ static int queue_open(int ordinal, struct device_queue **ret, struct merr *err)
         queue_close(q);
         return cuda_failed(err, (int)e, "cannot use GPU %d", ordinal);
     }
-    memcpy(q->id, &about.uuid, sizeof(q->id));
+    memcpy(q->id.gpu, &about.uuid, sizeof(q->id.gpu));
+    q->id.card = card_of(&about);
     *ret = q;
     return 0;
 }
@@ -88,9 +113,34 @@ static int queue_room(int ordinal, uint64_t *ret_free, uint64_t *ret_total, stru
     return 0;
 }
 
-static void queue_id(const struct device_queue *q, unsigned char ret[DEVICE_ID_BYTES])
+static int queue_about(int ordinal, struct device_about *ret, struct merr *err)
 {
-    memcpy(ret, q->id, DEVICE_ID_BYTES);
+    struct cudaDeviceProp about;
+    size_t left = 0, all = 0;
+    cudaError_t e = cudaSetDevice(ordinal);
+
+    *ret = (struct device_about){.runtime = CUDART_VERSION};
+    if (e == cudaSuccess)
+        e = cudaGetDeviceProperties(&about, ordinal);
+    if (e == cudaSuccess)
+        e = cudaDriverGetVersion(&ret->driver);
+    if (e == cudaSuccess)
+        e = cudaMemGetInfo(&left, &all);
+    if (e != cudaSuccess)
+        return cuda_failed(err, (int)e, "cannot use GPU %d", ordinal);
+    (void)snprintf(ret->name, sizeof(ret->name), "%.63s", about.name);
+    ret->major = about.major;
+    ret->minor = about.minor;
+    ret->managed = about.concurrentManagedAccess;
+    ret->shared = about.sharedMemPerBlockOptin;
+    ret->free = left;
+    ret->total = all;
+    return 0;
+}
+
+static void queue_id(const struct device_queue *q, struct device_id *ret)
+{
+    *ret = q->id;
 }
 
 static void *queue_native(const struct device_queue *q)
@@ -254,6 +304,7 @@ static int queue_await(struct device_mark *m, int64_t within_us, struct merr *er
 const struct device_ops device_cuda_ops = {
     .codecs = &codec_cuda_ops,
     .room = queue_room,
+    .about = queue_about,
     .open = queue_open,
     .close = queue_close,
     .id = queue_id,

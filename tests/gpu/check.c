@@ -273,6 +273,8 @@ static int read_arguments(struct check *c, int argc, char **argv)
             c->quick = true;
         } else if (strcmp(argv[i], "--cases") == 0) {
             c->no_bench = true;
+        } else if (strcmp(argv[i], "--attention") == 0) {
+            c->only_attention = true;
         } else if (strcmp(argv[i], "--bench") == 0) {
             c->no_cases = true;
         } else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) {
@@ -280,7 +282,7 @@ static int read_arguments(struct check *c, int argc, char **argv)
         } else if (strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
             c->json = argv[++i];
         } else {
-            (void)fprintf(stderr, "usage: check [--quick] [--cases|--bench] [--seed N] [--json FILE]\n");
+            (void)fprintf(stderr, "usage: check [--quick] [--cases|--bench|--attention] [--seed N] [--json FILE]\n");
             return 2;
         }
     }
@@ -314,14 +316,16 @@ int main(int argc, char **argv)
     if (kern_plain()->stream_new(&cfg, &c.plain, &err))
         die("the plain table", &err);
     (void)printf("seed %llu\n", (unsigned long long)c.seed);
-    if (!c.no_cases) {
+    if (c.only_attention) {
+        check_large_heads(&c);
+    } else if (!c.no_cases) {
         check_device(&c);
         check_record(&c);
         check_codecs(&c);
         check_kernels(&c);
         check_attention(&c);
     }
-    if (!c.no_bench && !c.quick)
+    if (!c.no_bench && !c.quick && !c.only_attention)
         check_bench(&c);
     c.gpu->kernels->stream_free(c.s);
     kern_plain()->stream_free(c.plain);

@@ -21,7 +21,7 @@ struct check {
     struct kern_stream *s, *plain;
     uint64_t seed, state;
     bool quick; /* small shapes, no benchmarks: where GPUs are emulated */
-    bool no_cases, no_bench;
+    bool no_cases, no_bench, only_attention;
     bool apart;       /* the host cannot touch the GPU's memory */
     const char *json; /* file to write, or NULL */
     int cases, failed;
@@ -55,6 +55,7 @@ void check_figure(struct check *c, const char *what, double value, const char *u
 
 void check_kernels(struct check *c);
 void check_attention(struct check *c);
+void check_large_heads(struct check *c); /* what takes most shared memory; part of the above */
 void check_record(struct check *c);
 void check_device(struct check *c);
 void check_codecs(struct check *c);

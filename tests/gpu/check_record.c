@@ -12,7 +12,8 @@
 #define HIDDEN (HEADS * DIM)
 #define QKV (3 * HIDDEN)
 #define ROUNDS 4
-#define KEYS 140 /* more than are kept */
+#define KEYS 140   /* more than are kept */
+#define SLICES 200 /* of one array: more than arrays that are read again */
 
 enum { X, QKVS, OUT, LSE, DQKV, Y, DROPPED, W, M, V, GAMMA, DGAMMA, RSTD, MATRIX, LONG, ARRAYS };
 
@@ -46,6 +47,7 @@ struct part { /* of a block's work, on a stream of its own */
     uint32_t keys[2 * HEADS];
     float freq[DIM / 2];
     struct kern_adamw_step step;
+    int32_t token[2 * SLICES];
 };
 
 static void die(const char *what, const struct merr *err)
@@ -273,6 +275,47 @@ static void run(struct check *c, const char *what, bool waits, bool grows, struc
     part_close(&q);
 }
 
+/* As the head does it: rows by rows, each with its part of one array. */
+static int embed_slices(void *arg, struct merr *err)
+{
+    struct part *p = arg;
+    float *rows = p->a[LONG] + 2048 * HIDDEN;
+    int r = 0;
+
+    for (int i = 0; i < SLICES && r == 0; i++)
+        r = p->k->embedding_forward(p->s, p->a[LONG], 0, 2048, HIDDEN, p->token + 2 * i, 2, rows + 2 * i * HIDDEN, err);
+    return r;
+}
+
+static void slices(struct check *c)
+{
+    static const int number = 8;
+    const struct kern_key key = {.head = &number, .head_bytes = sizeof(number)};
+    struct kern_recordings told;
+    struct merr err = {""};
+    char wrong[160] = "";
+    struct part p, q;
+
+    part_open(c, &p, true);
+    part_open(c, &q, false);
+    fill_both(c, &p, &q);
+    for (int round = 0; round < 3 && !wrong[0]; round++) {
+        for (int i = 0; i < 2 * SLICES; i++)
+            p.token[i] = q.token[i] = check_range(c, 0, 2047);
+        if (kern_recorded(p.k, p.s, &key, embed_slices, &p, &err) || embed_slices(&q, &err))
+            (void)snprintf(wrong, sizeof(wrong), "round %d: %.120s", round, err.text);
+        else if (!same_bits(&p, &q))
+            (void)snprintf(wrong, sizeof(wrong), "round %d has other bits than calls that are not recorded", round);
+    }
+    p.k->recordings(p.s, &told);
+    if (!wrong[0] && (told.made != 1 || told.refused != 0))
+        (void)snprintf(wrong, sizeof(wrong), "%d graphs, %d refused: %.100s", (int)told.made, (int)told.refused,
+                       told.why);
+    check_note(c, "recorded calls that upload many parts of one array", 0, 0, wrong);
+    part_close(&p);
+    part_close(&q);
+}
+
 static int one_sum(void *arg, struct merr *err)
 {
     struct part *p = arg;
@@ -370,4 +413,5 @@ void check_record(struct check *c)
         (struct kern_recordings){.made = 2, .launched = 2 * ROUNDS - 2});
     run(c, "calls that wait, which cannot be recorded", true, false, (struct kern_recordings){.refused = 1});
     many_keys(c);
+    slices(c);
 }

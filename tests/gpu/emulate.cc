@@ -16,7 +16,7 @@
 
 #define STACK_BYTES (128 << 10)
 #define WARP 32
-#define BYTES_MAX_SHARED (227 << 10) /* of the largest GPU meant */
+#define BYTES_MAX_SHARED (227 << 10) /* of the largest GPU meant; FAKE_CUDA_SHARED=bytes: of another */
 
 emulate_place emulate_here;
 
@@ -670,10 +670,19 @@ cudaError_t CUDARTAPI cudaDeviceGetStreamPriorityRange(int *last, int *first)
     return may_fail(cudaErrorNoDevice);
 }
 
+static int shared_most_allowed(void)
+{
+    const char *n = getenv("FAKE_CUDA_SHARED");
+
+    return n ? (int)strtol(n, NULL, 10) : BYTES_MAX_SHARED;
+}
+
 /* FAKE_CUDA=apart: memory that the processor must not touch while the GPU computes; the GPU's own, never. */
 cudaError_t CUDARTAPI cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int)
 {
-    *value = what == cudaDevAttrConcurrentManagedAccess && !is_apart();
+    *value = what == cudaDevAttrMaxSharedMemoryPerBlockOptin
+                 ? shared_most_allowed()
+                 : what == cudaDevAttrConcurrentManagedAccess && !is_apart();
     return may_fail(cudaErrorNoDevice);
 }
 
@@ -700,6 +709,16 @@ cudaError_t CUDARTAPI cudaGetDeviceProperties(struct cudaDeviceProp *about, int)
 
     memset(about, 0, sizeof(*about));
     memcpy(&about->uuid, &id, sizeof(id));
+    about->pciDomainID = (int)id;
+    about->sharedMemPerBlockOptin = (size_t)shared_most_allowed();
+    about->concurrentManagedAccess = !is_apart();
+    (void)snprintf(about->name, sizeof(about->name), "emulated");
+    return may_fail(cudaErrorNoDevice);
+}
+
+cudaError_t CUDARTAPI cudaDriverGetVersion(int *version)
+{
+    *version = CUDART_VERSION;
     return may_fail(cudaErrorNoDevice);
 }
 
@@ -819,7 +838,7 @@ cudaError_t CUDARTAPI cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t)
 
 cudaError_t CUDARTAPI cudaFuncSetAttribute(const void *, cudaFuncAttribute what, int value)
 {
-    if (what != cudaFuncAttributeMaxDynamicSharedMemorySize || value > BYTES_MAX_SHARED)
+    if (what != cudaFuncAttributeMaxDynamicSharedMemorySize || value > shared_most_allowed())
         return cudaErrorInvalidValue;
     shared_allowed = value > 48 << 10 ? (size_t)value : 48 << 10;
     return may_fail(cudaErrorInvalidValue);

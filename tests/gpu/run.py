@@ -17,7 +17,6 @@ The parts, in this order, so that what comes first is worth most should time run
 One table, with a line of JSON each. Exit status: 0, 1 when something is wrong, 77 without a library, a driver or a GPU.
 Takes Python's own modules alone; PyTorch is run beside where some python3 has it (MUSTER_TORCH_PYTHON names it)."""
 import argparse
-import ctypes
 import json
 import os
 import pathlib
@@ -52,32 +51,9 @@ def left(most):
     return max(5, min(most, BUDGET[0] - (time.monotonic() - BEGAN)))
 
 
-def loads(name, folder=None):
-    """Whether a program finds a library by its name, or in a folder."""
-    try:
-        ctypes.CDLL(str(folder / name) if folder else name)
-    except OSError:
-        return False
-    return True
-
-
 def library_folders(args):
-    """Where libraries are that the loader would not find: those a kit brings, and cuBLASLt, which may lie in the
-    toolkit or among a Python's packages."""
-    folders = [args.build / "lib/kit"] if (args.build / "lib/kit").is_dir() else []
-    built = args.build / "lib/muster/muster-cuda.so"
-    wanted = re.search(rb"libcublasLt\.so\.[0-9]+", built.read_bytes()) if built.exists() else None
-    if not wanted or loads(wanted[0].decode()):
-        return folders
-    tools = [pathlib.Path(p).resolve().parent.parent for p in [shutil.which("nvcc")] if p]
-    tools += [pathlib.Path("/usr/local/cuda")]
-    there = [t / sub for t in tools for sub in ("lib64", "lib", "targets/x86_64-linux/lib")]
-    for python in dict.fromkeys(filter(None, [os.environ.get("MUSTER_TORCH_PYTHON"), shutil.which("python3")])):
-        ran = subprocess.run([python, "-c", "import sys; print('\\n'.join(sys.path))"], capture_output=True, text=True)
-        there += [f for line in ran.stdout.split() for f in sorted(pathlib.Path(line).glob("nvidia/*/lib"))]
-    found = next((f for f in there if (f / wanted[0].decode()).exists()), None)
-    print(f"{wanted[0].decode()} is " + (f"in {found}" if found else "not found"), flush=True)
-    return folders + ([found] if found else [])
+    """Where libraries are that a kit brings; NVIDIA's are found by who loads them."""
+    return [args.build / "lib/kit"] if (args.build / "lib/kit").is_dir() else []
 
 
 def environment(args, **more):
@@ -85,6 +61,9 @@ def environment(args, **more):
     paths = [str(f) for f in args.folders] + list(filter(None, [os.environ.get("LD_LIBRARY_PATH")]))
     if paths:
         more.setdefault("LD_LIBRARY_PATH", ":".join(paths))
+    python = os.environ.get("MUSTER_TORCH_PYTHON") or shutil.which("python3")
+    if python:  # whose packages may have cuBLASLt
+        more.setdefault("MUSTER_CUDA_PYTHON", python)
     return dict(os.environ, MUSTER_CUDA_BACKEND=library, **more)
 
 

@@ -31,6 +31,13 @@ def test_kernels_and_codecs_agree_with_the_processor_in_either_order_of_threads(
 
 
 @needs_nvcc
+def test_heads_of_128_dimensions_find_room_on_a_gpu_with_99_kib_of_shared_memory_and_larger_ones_are_refused():
+    ran = check(EMULATED, "--attention", FAKE_CUDA_SHARED="101376")  # of A10, L40S and GeForce
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "2 cases, 0 failed" in ran.stdout
+
+
+@needs_nvcc
 @pytest.mark.parametrize("order", [{}, {"EMULATE_REVERSE": "1"}])
 def test_products_of_a_warp_are_laid_out_as_documented(order):
     ran = subprocess.run([f"{BUILD}/tests/gpu/fragments-emulated"], env=dict(os.environ, **order), capture_output=True,
@@ -42,7 +49,23 @@ def test_products_of_a_warp_are_laid_out_as_documented(order):
 def test_a_machine_without_a_driver_is_told_so_and_nothing_is_claimed_to_be_checked():
     ran = check(EMULATED, FAKE_CUDA="absent")
     assert ran.returncode == 77
-    assert "no NVIDIA driver here" in ran.stdout
+    assert "no NVIDIA driver here, or one older than 5" in ran.stdout
+
+
+@needs_nvcc
+@pytest.mark.parametrize("fake, said", [("own", "emulated, compute capability"), ("absent", "no NVIDIA driver here")])
+def test_what_a_machine_has_for_training_on_a_gpu_is_told_by_one_command(tmp_path, fake, said):
+    (tmp_path / "lib64").mkdir()
+    (tmp_path / "lib64" / "libcublasLt.so.12").symlink_to(f"{BUILD}/tests/gpu/libcublasLt-fake.so")
+    ran = subprocess.run([f"{BUILD}/bin/muster-train", "--gpu-check"], capture_output=True, text=True,
+                         env=dict(os.environ, MUSTER_CUDA_BACKEND=EMULATED, FAKE_CUDA=fake, CUDA_HOME=str(tmp_path),
+                                  LD_LIBRARY_PATH=f"{BUILD}/tests/gpu"), timeout=PATIENCE_S)
+    assert ran.returncode == (77 if fake == "absent" else 0), ran.stdout + ran.stderr
+    assert said in ran.stdout, ran.stdout
+    if fake == "own":
+        assert [line.split()[0] for line in ran.stdout.splitlines()] == [
+            "driver", "built", "GPU", "memory", "shared", "managed", "cuBLASLt", "NCCL", "cuDNN"]
+        assert "21903" in ran.stdout and "227 KiB" in ran.stdout  # of the fake NCCL
 
 
 @needs_nvcc
@@ -175,7 +198,7 @@ def test_ranks_of_one_gpu_say_that_they_share_it_when_nccl_is_needed(tmp_path):
 @needs_nvcc
 def test_tensors_that_do_not_fit_onto_the_gpu_end_the_job_with_words(tmp_path):
     code, logs = train(tmp_path, "full", copy.deepcopy(SPEC), 1, MUSTER_CUDA_BACKEND=EMULATED, FAKE_CUDA_FREE="1000")
-    assert code != 0
+    assert code == 65, logs  # the user's: another GPU would be as full
     assert "GiB too little memory: 1 rank here want" in logs
     assert "and its GPU has 0.00 GiB free" in logs
 

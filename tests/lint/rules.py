@@ -77,8 +77,8 @@ LAYERS = {"worker/engine/comm": [
     ["turn"],
     ["routes"],
 ], "worker/engine/train": [
-    ["batch", "cadence", "fit", "hold", "image", "measure", "owner", "pipe", "progress", "report", "run", "state",
-     "summary"],
+    ["batch", "cadence", "fit", "gpu_check", "hold", "image", "measure", "owner", "pipe", "progress", "report", "run",
+     "state", "summary"],
     ["rank", "sample", "source_node"],
     ["device_test", "links", "peak", "source"], ["shard"], ["eval", "handover"],
     ["resume", "save"], ["step"], ["train"], ["main"],

@@ -20,6 +20,7 @@ struct device_queue {
 };
 
 static bool fake_device_stuck, fake_device_host; /* nothing is ever done; all memory is the host's */
+static bool fake_device_sliced;                  /* all are slices of one card */
 static int fake_device_fail;                     /* so many more calls, then one fails; 0: none does */
 static int fake_device_follows;                  /* waits of one queue for another so far */
 static int fake_device_lost;                     /* times that a queue was given up */
@@ -46,9 +47,10 @@ static void fake_close(struct device_queue *q)
     free(q);
 }
 
-static void fake_id(const struct device_queue *q, unsigned char ret[DEVICE_ID_BYTES])
+static void fake_id(const struct device_queue *q, struct device_id *ret)
 {
-    memset(ret, q->ordinal, DEVICE_ID_BYTES);
+    memset(ret->gpu, q->ordinal, sizeof(ret->gpu));
+    ret->card = fake_device_sliced ? 1 : 1 + (uint64_t)q->ordinal;
 }
 
 static void *fake_native(const struct device_queue *q)

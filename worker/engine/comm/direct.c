@@ -50,6 +50,16 @@ struct direct_all { /* of a world */
     } peer[];                        /* by rank */
 };
 
+/* The GPU's hardware queues, but for those of kernels, calls of groups, codecs and checkpoints: what shares one runs in
+ * turns, and two GPUs could wait for each other's turns. */
+static int ways_most(void)
+{
+    const char *word = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    long queues = word ? strtol(word, NULL, 10) : 8;
+
+    return (int)(queues < 1 ? 8 : queues > 32 ? 32 : queues) - 4;
+}
+
 bool direct_worth(const struct comm_group *g, const void *buf, size_t bytes)
 {
     return gpu_worth(g, bytes) && gpu_holds(g, buf);
@@ -82,10 +92,21 @@ static int way_open(struct direct *d, const char *id, struct direct_way **ret)
         .wait = gpu->wait, .device = gpu->ops, .of = group_members(d->group), .n = 2, .index = req->send ? 0 : 1};
     struct direct_way *y = calloc(1, sizeof(*y));
     struct merr why = {""};
-    int r;
+    int n = 0, r;
 
     if (!y)
         return failure_keep(&gpu->wait->failure, -ENOMEM, "no memory for the way to rank %d", req->peer->rank);
+    for (const struct direct_way *w = d->all->ways; w; w = w->next)
+        n++;
+    if (n >= ways_most()) {
+        free(y);
+        return failure_keep(
+            &gpu->wait->failure, -ENOTSUP,
+            "rank %d trades messages with so many others that its GPU's hardware queues, of which %d "
+            "are left for that, do not suffice: send them through the host with MUSTER_NCCL=off, or use "
+            "fewer replicas and stages",
+            gpu->wait->rank, ways_most());
+    }
     r = told(req, gpu->ops->open(gpu->ordinal, &y->queue, &why), &why);
     if (r == 0 && id)
         memcpy(y->id, id, sizeof(y->id));

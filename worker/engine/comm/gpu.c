@@ -24,7 +24,7 @@ int gpu_open(struct gpu *gpu, struct wait *wait, const struct comm_cfg *cfg, str
         return 0;
     }
     TRY(cfg->device->open(cfg->device_ordinal, &gpu->queue, err));
-    cfg->device->id(gpu->queue, ret->id);
+    cfg->device->id(gpu->queue, &ret->id);
     if (cfg->device_apart)
         return 0;
     r = fabric_load(&version, &why);
@@ -42,10 +42,13 @@ static void reason(const struct gpu *gpu, const struct gpu_card *card, char *ret
             (void)snprintf(ret, room, "rank %d has no GPU with %s", i, fabric_name());
         else if (card[i].version != card[0].version)
             (void)snprintf(ret, room, "rank 0 has %s %d, rank %d has %d; install the same on all nodes", fabric_name(),
-                           card[0].version, i, card[i].version);
+                           (int)card[0].version, i, (int)card[i].version);
         for (int k = 0; k < i && !*ret; k++) {
-            if (memcmp(card[i].id, card[k].id, DEVICE_ID_BYTES) == 0)
+            if (memcmp(card[i].id.gpu, card[k].id.gpu, DEVICE_ID_BYTES) == 0)
                 (void)snprintf(ret, room, "ranks %d and %d share a GPU", k, i);
+            else if (card[i].id.card == card[k].id.card)
+                (void)snprintf(ret, room, "ranks %d and %d have slices of one GPU, which %s takes for the same", k, i,
+                               fabric_name());
         }
     }
 }
@@ -53,14 +56,15 @@ static void reason(const struct gpu *gpu, const struct gpu_card *card, char *ret
 int gpu_agree(struct gpu *gpu, const struct gpu_card *card, struct merr *err)
 {
     const struct gpu_card *mine = &card[gpu->wait->rank];
+    int version = (int)mine->version;
 
     if (mine->version) {
         reason(gpu, card, gpu->said, sizeof(gpu->said));
         gpu->usable = !*gpu->said;
     }
     if (gpu->usable)
-        (void)snprintf(gpu->said, sizeof(gpu->said), "%s %d.%d.%d", fabric_name(), mine->version / 10000,
-                       mine->version / 100 % 100, mine->version % 100);
+        (void)snprintf(gpu->said, sizeof(gpu->said), "%s %d.%d.%d", fabric_name(), version / 10000, version / 100 % 100,
+                       version % 100);
     else if (gpu->needed)
         return merr_set(err, -ENODEV, "calls cannot go by %s: %s", fabric_name(), gpu->said);
     return 0;

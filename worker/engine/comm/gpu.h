@@ -32,8 +32,8 @@ struct gpu {
 };
 
 struct gpu_card { /* what ranks tell each other when they meet */
-    unsigned char id[DEVICE_ID_BYTES];
-    int32_t version; /* of the fabric's library; 0: this rank cannot use it */
+    struct device_id id;
+    int64_t version; /* of the fabric's library; 0: this rank cannot use it */
 };
 
 /* Make ready what this rank has; that there is nothing to be had is no error unless cfg says so: -ENODEV, -ENOENT. */

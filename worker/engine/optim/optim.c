@@ -87,6 +87,7 @@ static int host_memory(struct optim *o, struct merr *err)
         return merr_set(err, -ENOMEM, "no memory for the optimizer's tables");
     if (!o->cfg.keyed)
         return 0;
+    TRY(keyed_reach(o->cfg.keyed, o->cfg.k, o->cfg.stream, err));
     o->units = malloc(keyed_weight_bytes(o->cfg.keyed, o->cfg.params->weight_n) + 1);
     return o->units ? 0 : merr_set(err, -ENOMEM, "no memory for the weights' coded differences");
 }
@@ -157,8 +158,6 @@ int optim_new(const struct optim_cfg *cfg, struct optim **ret, struct merr *err)
     set_regions(o);
     set_load(o);
     r = optim_open_exchange(o, err);
-    if (r == 0 && cfg->keyed)
-        r = keyed_reach(cfg->keyed, cfg->k, cfg->stream, err);
     if (r == 0)
         r = host_memory(o, err);
     if (r == 0)

@@ -8,7 +8,11 @@
 #include "base/merr.h"
 #include "worker/snapshot/capacity.h"
 
-#define FIT_GPU_BYTES ((uint64_t)128 << 20) /* that kernels and calls of groups work in on a GPU */
+/* On a GPU, before anything has been measured there: what queues, graphs and calls of groups work in; cuBLASLt's code
+ * with its workspace; and NCCL's buffers of one communicator. */
+#define FIT_GPU_BYTES ((uint64_t)128 << 20)
+#define FIT_PRODUCTS_BYTES ((uint64_t)192 << 20)
+#define FIT_COMMUNICATOR_BYTES ((uint64_t)64 << 20)
 
 struct fit { /* bytes one rank will hold */
     uint64_t weights, gradients, optimizer, activations;
@@ -19,6 +23,14 @@ struct fit { /* bytes one rank will hold */
 static inline uint64_t fit_all(const struct fit *f)
 {
     return f->weights + f->gradients + f->optimizer + f->activations + f->rest;
+}
+
+/* What kernels and libraries work in on a GPU: floats of the largest workspace of a call, which is made half as large
+ * again, and communicators of NCCL. */
+static inline uint64_t fit_gpu_rest(uint64_t work_floats, int communicators)
+{
+    return FIT_GPU_BYTES + FIT_PRODUCTS_BYTES + work_floats * sizeof(float) * 3 / 2 +
+           (uint64_t)communicators * FIT_COMMUNICATOR_BYTES;
 }
 
 /* ranks: how many need as much of have. whose that is: "this node", "its GPU". Returns 0; -EINVAL when they need more

@@ -18,6 +18,7 @@
 #include "scheduler/plan/schedule.h"
 #include "worker/flight/flight.h"
 #include "worker/engine/train/batch.h"
+#include "worker/engine/train/gpu_check.h"
 #include "worker/engine/train/image.h"
 #include "worker/engine/train/measure.h"
 #include "worker/engine/train/sample.h"
@@ -31,7 +32,7 @@ struct args {
     const char *run;
     int schedule; /* its place in schedules */
     int rank, pp, micros, chunks, steps;
-    bool sample, print_schedule, print_batches, profile;
+    bool sample, print_schedule, print_batches, profile, gpu_check;
     struct sample_cfg text;
     struct measure_cfg measure;
 };
@@ -65,6 +66,8 @@ static const struct option_row rows[] = {
      AT(print_batches)},
     {"steps", 0, "N", "how many of them", OPTION_INT, 1, STEPS_MAX, AT(steps)},
     {"profile", 0, NULL, "measure this machine's devices; JSON", OPTION_FLAG, AT(profile)},
+    {"gpu-check", 0, NULL, "say what there is for training on a GPU; exit status 77: something is missing", OPTION_FLAG,
+     AT(gpu_check)},
     {"devices", 0, "N", "side by side", OPTION_INT, 1, 64, "1", AT(measure.devices)},
     {"quick", 0, NULL, "in some two seconds instead of ten", OPTION_FLAG, AT(measure.quick)},
     {"help", 'h', NULL, "say this", .kind = OPTION_HELP},
@@ -80,7 +83,8 @@ static const struct options options = {
              "  muster-train --sample --checkpoint DIR\n"
              "  muster-train --print-schedule --pp P --micro-batches M\n"
              "  muster-train --print-batches --steps N\n"
-             "  muster-train --profile --devices N --threads N",
+             "  muster-train --profile --devices N --threads N\n"
+             "  muster-train --gpu-check",
     .rows = rows,
 };
 
@@ -194,6 +198,8 @@ int main(int argc, char **argv)
         return sample(&a);
     if (a.profile)
         return profile(&a);
+    if (a.gpu_check)
+        return gpu_check(stdout);
     if (a.run && a.rank >= 0)
         return train_main(a.run, a.rank);
     options_print_help(&options, stderr);

@@ -4,7 +4,10 @@
 
 #include "worker/engine/train/rank.h"
 
-/* Operations a second of matrix products, of all ranks together. All ranks. */
+/* Operations a second of matrix products, of this rank alone, as if no other were there. */
+int peak_time(const struct rank *rank, double *ret_flops, struct merr *err);
+
+/* Of all ranks together. All ranks. */
 int peak_measure(const struct rank *rank, double *ret_flops, struct merr *err);
 
 #endif

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/try.h"
 #include "scheduler/plan/memory.h"
+#include "worker/engine/model/family.h"
 #include "worker/engine/train/fit.h"
 #include "worker/snapshot/handoff.h"
 
@@ -214,13 +215,35 @@ static struct fit planned(const struct shard *shard)
     return f;
 }
 
+/* Floats of workspace on a GPU: sums of a bf16 product with a bias before they are rounded, or a number for each row
+ * and head in attention's backward. */
+static uint64_t work_floats(const struct shard *shard)
+{
+    const struct model_cfg *m = &shard->rank->model;
+    int width = m->heads_local;
+
+    if (rank_type(shard->rank) == KERN_BF16 && m->family->fc_end == KERN_BIAS_GELU)
+        width = m->ffn_local > m->qkv_local ? m->ffn_local : m->qkv_local;
+    return (uint64_t)shard->source->micro * (uint64_t)shard->source->length * (uint64_t)width;
+}
+
+/* Most communicators that this rank may come to have, if ranks speak by NCCL: one for each group, and one each way with
+ * each of whom it trades messages. */
+static int communicators(const struct rank *rank)
+{
+    const struct mesh *m = rank->mesh;
+    int groups = (m->tp > 1) + (m->cp > 1) + (m->dp > 1) + (m->pp > 1) + (m->pp > 1 && rank->model.tied);
+
+    return groups + 2 * (m->dp - 1) + 2 * (m->cp > 1) + (m->pp > 1 ? 4 : 0);
+}
+
 /* Each rank for itself: others may have GPUs of their own, and where they share one, allocating tells. */
 static int check_fit_gpu(const struct shard *shard, struct fit *need, struct merr *err)
 {
     struct capacity here;
     struct fit there = *need;
 
-    there.rest = FIT_GPU_BYTES;
+    there.rest = fit_gpu_rest(work_floats(shard), communicators(shard->rank));
     TRY(shard->rank->k->device->room(0, &here.free, &here.total, err));
     TRY(fit_check(&there, 1, &here, "its GPU", err));
     *need = (struct fit){.rest = need->rest}; /* that is the host's */

@@ -230,7 +230,8 @@ static enum exit_cause cause_of(const struct train *t, int code)
         return EXIT_CAUSE_USER;
     case EDOM: /* found by all; one rank stands for it */
         return t->step.fault_rank != t->rank.mesh->rank ? EXIT_CAUSE_ABORTED : t->step.fault_cause;
-    case ENOMEM:
+    case ENOMEM: /* a GPU is the rank's own: another one would be as full */
+        return t->rank.k && t->rank.k->device ? EXIT_CAUSE_USER : EXIT_CAUSE_NODE;
     case EIO:
     case ENOSPC:
     case EROFS:

@@ -75,11 +75,22 @@ static void a_gpu_is_named_where_it_is_the_one_that_is_too_small(void **state)
     assert_non_null(strstr(err.text, "and its GPU has 1.00 GiB free"));
 }
 
+/* GPT-2 124M in bf16, 32768 tokens at once, whose sums of 3072 outputs wait for their bias in f32: 384 MiB and half of
+ * it again; and eight replicas. */
+static void a_gpus_workspace_and_libraries_are_counted(void **state)
+{
+    uint64_t rest = fit_gpu_rest(32768 * 3072, 1 + 2 * 7);
+
+    (void)state;
+    assert_int_equal(rest >> 20, 128 + 192 + 576 + 15 * 64);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_does_not_fit_is_said_with_what_would_help),
         cmocka_unit_test(a_gpu_is_named_where_it_is_the_one_that_is_too_small),
+        cmocka_unit_test(a_gpus_workspace_and_libraries_are_counted),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "base/try.h"
+#include "compress/cuda_library.h"
 
 #define OLDEST 21400
 #define ABORT_US (INT64_C(10) * 1000000) /* or a wait's deadline, if that is shorter */
@@ -76,10 +77,11 @@ static struct nccl *nccl_of(struct fabric *f)
 static int nccl_load(int *ret_version, struct merr *err)
 {
     static const char soname[] = "libnccl.so.2";
-    void *library = api.library ? api.library : dlopen(soname, RTLD_NOW | RTLD_LOCAL);
+    struct merr why = {""};
+    void *library = api.library ? api.library : cuda_library_open(cuda_library_nccl, NULL, &why);
 
     if (!library)
-        return merr_set(err, -ENOENT, "%s is not found: " INSTALL, soname);
+        return merr_set(err, -ENOENT, "%s: " INSTALL, why.text);
 #define X(type, name, args, symbol)                                                                                    \
     api.name = (type(*) args)dlsym(library, symbol);                                                                   \
     if (!api.name) {                                                                                                   \

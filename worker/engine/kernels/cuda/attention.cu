@@ -387,10 +387,16 @@ template <typename T> tensors<T> tensors_of(const struct kern_attention *a, floa
     return t;
 }
 
-/* Shared memory of so many tiles of rows and of scores. Asking for more than 48 KiB takes the kernel's consent. */
+/* Shared memory of so many tiles of rows and of scores. */
+size_t tiles_bytes(int stride, int tiles, int scores)
+{
+    return ((size_t)(tiles * TILE * stride) + (size_t)(scores * TILE * (TILE + 1))) * sizeof(float);
+}
+
+/* Asking for more than 48 KiB takes the kernel's consent. */
 template <typename K> int allow(K kernel, const shape &s, int tiles, int scores, size_t *ret_bytes)
 {
-    *ret_bytes = ((size_t)(tiles * TILE * s.stride) + (size_t)(scores * TILE * (TILE + 1))) * sizeof(float);
+    *ret_bytes = tiles_bytes(s.stride, tiles, scores);
     return cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)*ret_bytes);
 }
 
@@ -509,6 +515,13 @@ __global__ void cached(const struct kern_cached a)
                             : ((a)->dim <= 64    ? run<float, 64>(__VA_ARGS__)                                         \
                                : (a)->dim <= 128 ? run<float, 128>(__VA_ARGS__)                                        \
                                                  : run<float, 256>(__VA_ARGS__)))
+
+size_t launch_attention_shared(const struct kern_attention *a, bool backward)
+{
+    if (attention_tensor_suits(a)) /* whose largest block finds room on each GPU that they are built for */
+        return 0;
+    return backward ? tiles_bytes(a->dim + 1, 4, 2) : tiles_bytes(a->dim + 1, 3, 1);
+}
 
 struct attention_cut launch_attention_cut(const struct kern_attention *a)
 {

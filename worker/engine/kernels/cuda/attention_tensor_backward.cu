@@ -46,8 +46,9 @@ template <int N> __device__ void begin_sums(const call &a, uint32_t to, int head
 
 /* --- keys and values ---------------------------------------------------------------------------------------------- */
 
-/* Queries of a step: registers are what there is least of. */
+/* Queries of a step: registers are what there is least of; of shared memory, where a block has 99 KiB. */
 template <int DIM, bool DROPS> constexpr int queries_step = DIM == 64 || DROPS ? 32 : DIM == 96 ? 64 : 48;
+constexpr int SMALL_STEP = 32;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900 /* where two would not have registers enough */
 template <int DIM, bool DROPS> constexpr int key_blocks = 1;
 #else
@@ -78,11 +79,10 @@ __device__ void put_two(const call &a, size_t at, float x, float y)
     }
 }
 
-template <int DIM, bool DROPS>
+template <int DIM, bool DROPS, int STEP>
 __global__ void __launch_bounds__(KEY_THREADS, (key_blocks<DIM, DROPS>))
     of_keys(const call a, const attention_tile *tiles)
 {
-    constexpr int STEP = queries_step<DIM, DROPS>;
     SHARED_BYTES(bytes);
     const uint32_t k_tile = shared_at(bytes), v_tile = k_tile + KEYS * DIM * 2, stages = v_tile + KEYS * DIM * 2;
     const attention_tile tile = tiles[blockIdx.y]; /* those that most queries see first */
@@ -307,21 +307,15 @@ __global__ void row_products(const call a, size_t n)
         a.delta[at] = sum;
 }
 
-template <int DIM, bool DROPS> int run(void *stream, const call &a, const struct attention_tiles *tiles, int docs)
-{
-    constexpr int STEP = queries_step<DIM, DROPS>;
-    const size_t key_bytes = 2 * KEYS * DIM * 2 + 2 * stage_bytes<DIM, STEP>;
-    const size_t query_bytes = 2 * QUERIES * DIM * 2 + 2 * 2 * keys_step<DIM, DROPS> * DIM * 2 + 2 * QUERIES * 4;
-    const dim3 by_head((unsigned)a.heads, (unsigned)tiles->queries);
-    const int piece = a.dkv ? 1 : docs; /* gradients of a document that pieces share grow piece by piece */
-    int e = cudaFuncSetAttribute((const void *)of_queries<DIM, DROPS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 (int)query_bytes);
+template <int DIM, int STEP> constexpr size_t key_bytes = 2 * KEYS *DIM * 2 + 2 * stage_bytes<DIM, STEP>;
 
-    if (e != cudaSuccess)
-        return e;
-    LAUNCH((of_queries<DIM, DROPS>), by_head, QUERY_THREADS, query_bytes, stream, a, tiles->query);
-    e = cudaFuncSetAttribute((const void *)of_keys<DIM, DROPS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             (int)key_bytes);
+template <int DIM, bool DROPS, int STEP>
+int run_keys(void *stream, const call &a, const struct attention_tiles *tiles, int docs)
+{
+    const int piece = a.dkv ? 1 : docs; /* gradients of a document that pieces share grow piece by piece */
+    const int e = cudaFuncSetAttribute((const void *)of_keys<DIM, DROPS, STEP>,
+                                       cudaFuncAttributeMaxDynamicSharedMemorySize, (int)key_bytes<DIM, STEP>);
+
     if (e != cudaSuccess)
         return e;
     for (int d = 0; d < docs; d += piece) {
@@ -330,9 +324,24 @@ template <int DIM, bool DROPS> int run(void *stream, const call &a, const struct
         const dim3 by_keys((unsigned)a.kv_heads, (unsigned)n);
 
         if (n > 0)
-            LAUNCH((of_keys<DIM, DROPS>), by_keys, KEY_THREADS, key_bytes, stream, a, first);
+            LAUNCH((of_keys<DIM, DROPS, STEP>), by_keys, KEY_THREADS, (key_bytes<DIM, STEP>), stream, a, first);
     }
     return cudaGetLastError();
+}
+
+template <int DIM, bool DROPS> int run(void *stream, const call &a, const struct attention_tiles *tiles, int docs)
+{
+    constexpr int STEP = queries_step<DIM, DROPS>;
+    const size_t query_bytes = 2 * QUERIES * DIM * 2 + 2 * 2 * keys_step<DIM, DROPS> * DIM * 2 + 2 * QUERIES * 4;
+    const dim3 by_head((unsigned)a.heads, (unsigned)tiles->queries);
+    const int e = cudaFuncSetAttribute((const void *)of_queries<DIM, DROPS>,
+                                       cudaFuncAttributeMaxDynamicSharedMemorySize, (int)query_bytes);
+
+    if (e != cudaSuccess)
+        return e;
+    LAUNCH((of_queries<DIM, DROPS>), by_head, QUERY_THREADS, query_bytes, stream, a, tiles->query);
+    return key_bytes<DIM, STEP> <= tiles->shared_most ? run_keys<DIM, DROPS, STEP>(stream, a, tiles, docs)
+                                                      : run_keys<DIM, DROPS, SMALL_STEP>(stream, a, tiles, docs);
 }
 
 } // namespace

@@ -239,6 +239,11 @@ static int attend(struct kern_stream *s, const struct kern_attention *a, bool ba
     void *delta = NULL;
     int r = check_attention(a->heads, a->kv_heads, a->dim, err);
 
+    if (r == 0 && launch_attention_shared(a, backward) > s->shared_most)
+        r = merr_set(err, -ENOTSUP,
+                     "attention of heads of %d dimensions takes %zu bytes of a GPU's shared memory for a block, and "
+                     "this one gives %zu: use smaller heads or another GPU",
+                     a->dim, launch_attention_shared(a, backward), s->shared_most);
     if (r == 0)
         r = list_tiles(s, a, backward, &lists, err);
     if (r || lists.queries == 0)
@@ -253,8 +258,11 @@ static int attend(struct kern_stream *s, const struct kern_attention *a, bool ba
         r = stream_work(s, (size_t)a->tokens * (size_t)a->heads * sizeof(float), &delta, err);
     if (r)
         return r;
-    tiles = (struct attention_tiles){
-        .query = up[0].device, .queries = lists.queries, .key = up[1].device, .key_first = lists.key_first};
+    tiles = (struct attention_tiles){.query = up[0].device,
+                                     .queries = lists.queries,
+                                     .key = up[1].device,
+                                     .key_first = lists.key_first,
+                                     .shared_most = s->shared_most};
     on_device.drop_keys = up[2].device;
     on_device.samples = up[3].device;
     if (backward)

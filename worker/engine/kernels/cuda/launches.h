@@ -80,6 +80,9 @@ struct attention_cut {
 };
 struct attention_cut launch_attention_cut(const struct kern_attention *a);
 
+/* Bytes of shared memory that a call's largest block takes at least. */
+size_t launch_attention_shared(const struct kern_attention *a, bool backward);
+
 struct attention_tile { /* of piece doc, which is rows begin .. end-1 and has `past` rows of its document before it */
     int32_t first;      /* row of the first query; or the first key, counted in its document */
     int32_t begin, end, doc, past;
@@ -89,6 +92,7 @@ struct attention_tile { /* of piece doc, which is rows begin .. end-1 and has `p
 struct attention_tiles {                      /* device memory */
     const struct attention_tile *query, *key; /* of all pieces in order */
     int queries;
+    size_t shared_most;   /* bytes of shared memory that a block of threads may have on this GPU */
     const int *key_first; /* host memory, docs + 1: a piece's tiles of keys are key_first[d] .. key_first[d + 1] - 1 */
 };
 

@@ -12,11 +12,12 @@
 #include <string.h>
 
 #include "compress/cuda/backend_parts.h"
+#include "compress/cuda_library.h"
 
-#ifndef CUBLASLT_LIBRARY
-#define TEXT_OF(x) #x
-#define TEXT(x) TEXT_OF(x)
-#define CUBLASLT_LIBRARY "libcublasLt.so." TEXT(CUBLAS_VER_MAJOR)
+#ifdef CUBLASLT_LIBRARY /* of tests */
+static const char *const names[] = {CUBLASLT_LIBRARY, NULL};
+#else
+#define names cuda_library_blas /* of either major version: what is called here is the same */
 #endif
 
 #define WORK_BYTES ((size_t)32 << 20)
@@ -76,13 +77,15 @@ static int failed(const struct lt *t, cublasStatus_t status, const char *what, s
 
 static int load(struct lt *t, struct merr *err)
 {
-    t->library = dlopen(CUBLASLT_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    char where[PATH_MAX];
+
+    t->library = cuda_library_open(names, where, err);
     if (!t->library)
-        return merr_set(err, -ENOENT, "matrix products on a GPU take cuBLASLt: %s", dlerror());
+        return merr_prefix(err, -ENOENT, "matrix products on a GPU take cuBLASLt");
 #define X(name)                                                                                                        \
     *(void **)&t->f.name = dlsym(t->library, #name);                                                                   \
     if (!t->f.name)                                                                                                    \
-        return merr_set(err, -EIO, "'%s' has no " #name "; it is of another version", CUBLASLT_LIBRARY);
+        return merr_set(err, -EIO, "'%s' has no " #name "; it is of another version", where);
     FUNCTIONS(X)
 #undef X
     return 0;

@@ -163,18 +163,29 @@ static int too_much(struct merr *err)
                     READ_MAX);
 }
 
-/* What is read again: one place for an address, however many calls name it. */
+/* What is read again: one place for an address, however many calls name it. Parts of an array that come one after the
+ * other, as targets do by rows of logits, are one. */
 static int place_read(struct records *g, struct upload *u, struct merr *err)
 {
     struct recording *now = g->now;
     size_t at = 0;
 
     for (int i = 0; i < now->reads; i++) {
-        if (now->read[i].host == u->host && now->read[i].bytes == u->bytes) {
-            u->device = g->capturing ? now->place + at : NULL;
+        struct upload *v = &now->read[i];
+        uintptr_t begin = (uintptr_t)v->host, from = (uintptr_t)u->host;
+        bool grows = i + 1 == now->reads && from == begin + v->bytes;
+
+        if (from >= begin && from + u->bytes <= begin + v->bytes + (grows ? u->bytes : 0)) {
+            size_t end = at + stream_aligned(v->bytes + (grows ? u->bytes : 0));
+
+            if (g->capturing && end > now->read_bytes)
+                return too_much(err);
+            v->bytes += grows ? u->bytes : 0;
+            g->read_at = end > g->read_at ? end : g->read_at;
+            u->device = g->capturing ? now->place + at + (from - begin) : NULL;
             return 0;
         }
-        at += stream_aligned(now->read[i].bytes);
+        at += stream_aligned(v->bytes);
     }
     g->read_at = at + stream_aligned(u->bytes);
     if (now->reads == READ_MAX || (g->capturing && g->read_at > now->read_bytes))

@@ -200,7 +200,7 @@ int stream_new(const struct kern_cfg *cfg, struct kern_stream **ret, struct merr
     struct kern_stream *s = calloc(1, sizeof(*s));
     cudaStream_t queue = NULL;
     cudaError_t e;
-    int r;
+    int shared = 0, r;
 
     if (!s)
         return merr_set(err, -ENOMEM, "no memory for a kernel stream");
@@ -212,6 +212,9 @@ int stream_new(const struct kern_cfg *cfg, struct kern_stream **ret, struct merr
     s->device = cfg->device;
     s->apart = cfg->apart;
     e = cudaSetDevice(cfg->device);
+    if (e == cudaSuccess)
+        e = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, cfg->device);
+    s->shared_most = (size_t)shared;
     if (e == cudaSuccess)
         e = cudaStreamCreateWithFlags(&queue, cudaStreamNonBlocking);
     if (e != cudaSuccess) {

@@ -30,6 +30,7 @@ struct upload_ring { /* host arrays on their way: pinned memory and its image on
 struct kern_stream {
     int device;
     bool apart;               /* tensors are in memory that is the GPU's alone */
+    size_t shared_most;       /* bytes of shared memory that a block of threads may have */
     void *queue;              /* cudaStream_t */
     struct room work, counts; /* on the device; of the host */
     struct upload_ring ring;

@@ -11,7 +11,7 @@ uint64_t fake_nccl_bytes(void); /* fake_nccl.c */
 int fake_nccl_live(void);
 
 struct way {
-    bool shared, host; /* all ranks on one GPU; buffers of the host */
+    bool shared, sliced, host; /* all ranks on one GPU; on slices of one; buffers of the host */
     bool by_nccl;
     const char *said;
 };
@@ -29,7 +29,7 @@ static int reduce_once(struct team *t, struct comm_world *w)
     NEED(x[0] == 6 && x[BYTES / sizeof(*x) - 1] == 6);
     free(x);
     NEED(strstr(comm_device_said(w), way->said));
-    NEED(comm_device_used(w) == !way->shared);
+    NEED(comm_device_used(w) == !(way->shared || way->sliced));
     NEED((fake_nccl_bytes() > 0) == way->by_nccl);
     return 0;
 }
@@ -40,6 +40,7 @@ static void large_calls_go_by_nccl_when_each_rank_has_a_gpu_and_all_buffers_are_
         {.by_nccl = true, .said = "NCCL 2.19.3"},
         {.host = true, .said = "NCCL 2.19.3"},
         {.shared = true, .said = "ranks 0 and 1 share a GPU"},
+        {.sliced = true, .said = "ranks 0 and 1 have slices of one GPU"},
     };
 
     (void)state;
@@ -49,8 +50,10 @@ static void large_calls_go_by_nccl_when_each_rank_has_a_gpu_and_all_buffers_are_
         team_init(&t, 3, TEAM_SHM);
         t.device = &fake_device;
         t.device_shared = way[i].shared;
+        fake_device_sliced = way[i].sliced;
         t.arg = &way[i];
         team_start(&t, reduce_once);
+        fake_device_sliced = false;
         team_wait(&t, 20000000);
         for (int k = 0; k < t.n; k++)
             assert_int_equal(t.exit_code[k], 0);
@@ -336,6 +339,44 @@ static void an_abort_order_and_a_dead_rank_end_a_wait_for_gpus(void **state)
 
 /* --- meeting ------------------------------------------------------------------------------------ */
 
+/* A GPU has hardware queues for one of the two ways that three ranks take. */
+static int too_many_ways(struct team *t, struct comm_world *w)
+{
+    struct comm_group *g = team_all(w, "pp");
+    int me = comm_rank(w), r = 0;
+    struct comm_request *req[2];
+    char *buf = calloc(2, BYTES);
+    struct merr err = {""};
+
+    (void)t;
+    for (int i = 0; i < 2 && r == 0; i++)
+        r = me == 0  ? comm_isend(g, 1 + i, 0, buf + i * BYTES, BYTES, &req[i], &err)
+            : i == 0 ? comm_irecv(g, 0, 0, buf, BYTES, &req[i], &err)
+                     : 0;
+    for (int i = 0; i < (me == 0 ? 2 : 1) && r == 0; i++)
+        r = comm_wait(req[i], &err);
+    free(buf);
+    NEED(me != 0 || (r == -ENOTSUP && strstr(err.text, "hardware queues, of which 1 are left") != NULL));
+    return 0;
+}
+
+static void more_ways_than_a_gpu_has_queues_are_refused_with_words(void **state)
+{
+    struct team t;
+
+    (void)state;
+    assert_int_equal(setenv("CUDA_DEVICE_MAX_CONNECTIONS", "5", 1), 0);
+    team_init(&t, 3, TEAM_SHM);
+    t.device = &fake_device;
+    t.timeout_us = 5000000;
+    team_start(&t, too_many_ways);
+    team_wait(&t, 20000000);
+    assert_int_equal(unsetenv("CUDA_DEVICE_MAX_CONNECTIONS"), 0);
+    for (int k = 0; k < t.n; k++)
+        assert_int_equal(t.exit_code[k], 0);
+    team_clear(&t);
+}
+
 static int nothing(struct team *t, struct comm_world *w)
 {
     (void)t;
@@ -380,6 +421,7 @@ int main(void)
         cmocka_unit_test(whatever_goes_wrong_between_gpus_ends_the_call_with_words_and_no_communicator),
         cmocka_unit_test(an_abort_that_never_ends_is_left_to_itself_and_the_gpu_given_up),
         cmocka_unit_test(an_abort_order_and_a_dead_rank_end_a_wait_for_gpus),
+        cmocka_unit_test(more_ways_than_a_gpu_has_queues_are_refused_with_words),
         cmocka_unit_test(a_world_that_needs_nccl_does_not_open_without),
     };
 
