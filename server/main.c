@@ -53,7 +53,7 @@ struct settings {
     const char *state, *bind, *tls_cert, *tls_key, *redis, *jobs_dir;
     int port, replicas, lease_s, unknown_after_s, lost_after_s, forget_after_s, keep_ended, max_array, round_s, hold_s,
         grace_s, starve_s, share_half_s;
-    int slow_after_s, slow_retry_s, policy, level;
+    int slow_after_s, slow_retry_s, policy, objective, level;
     double slow_ratio, token_rate, address_rate;
     int token_burst, address_burst;
     int user_jobs, user_streams, agents;
@@ -195,8 +195,10 @@ static const struct option_row rows[] = {
      AT(user_uploads)},
     {"keep-uploads", 0, "S", "seconds that an upload stays which no job needs", SECONDS(60, YEAR, "7d"),
      AT(keep_uploads_s)},
-    {"policy", 0, "NAME", "muster, or to compare with: fifo, backfill, las, maxmin, srtf-oracle", OPTION_WORD,
-     .words = sched_policy_names, .def = "muster", AT(policy)},
+    {"policy", 0, "NAME", "muster, or to compare with: fifo, backfill, las, maxmin, srtf-oracle, pollux, sia",
+     OPTION_WORD, .words = sched_policy_names, .def = "muster", AT(policy)},
+    {"objective", 0, "NAME", "what the policy muster aims at: fair, jct, makespan or throughput", OPTION_WORD,
+     .words = sched_objective_names, .def = "fair", AT(objective)},
     {"round", 0, "S", "seconds between rounds that weigh everything anew", SECONDS(1, DAY, "60"), AT(round_s)},
     {"hold", 0, "S", "seconds that a job keeps its devices at least", SECONDS(0, DAY, "120"), AT(hold_s)},
     {"grace", 0, "S", "seconds that a job has to save its state when others get its devices", SECONDS(1, DAY, "120"),
@@ -473,6 +475,7 @@ static int start_core(const struct settings *o, struct server *s, struct merr *e
                            .audit_keep_s = o->audit_keep_s,
                            .user = {.jobs = o->user_jobs, .spec_bytes = o->user_bytes, .streams = o->user_streams},
                            .sched = {.policy = (enum sched_policy)o->policy,
+                                     .objective = (enum sched_objective)o->objective,
                                      .round_us = (int64_t)o->round_s * 1000000,
                                      .hold_us = (int64_t)o->hold_s * 1000000,
                                      .grace_us = (int64_t)o->grace_s * 1000000,

@@ -89,16 +89,17 @@ static json_t *document(const struct sim_setup *s, const struct sim_trace *t, co
     for (int i = 0; i < SIM_CDF_POINTS; i++)
         (void)json_array_append_new(cdf, json_real(r->rho_cdf[i]));
     return json_pack(
-        "{s:s, s:b, s:i, s:f, s:f, s:f, s:f, s:f, s:{s:f, s:f, s:o}, s:f, s:f, s:f, s:f, s:i, s:f, s:i, s:f, "
+        "{s:s, s:s, s:b, s:i, s:f, s:f, s:f, s:f, s:f, s:{s:f, s:f, s:o}, s:f, s:f, s:f, s:f, s:i, s:f, s:i, s:f, "
         "s:f, s:{s:o, s:o}, s:o, s:o}",
-        "policy", sched_policy_name(s->policy), "as_server", s->as_server, "jobs_done", (int)r->n_jobs, "jct_avg_s",
-        r->jct_avg_s, "jct_median_s", r->jct_median_s, "jct_p99_s", r->jct_p99_s, "wait_avg_s", r->wait_avg_s,
-        "makespan_s", r->makespan_s, "fairness", "worst", r->rho_worst, "share_over_1_05", r->rho_over, "cdf", cdf,
-        "utilisation", r->utilisation, "capacity_device_s", (double)r->capacity_us / 1e6, "used_device_s",
-        (double)r->used_us / 1e6, "idle_device_s", (double)r->idle_us / 1e6, "restarts", (int)r->restarts,
-        "restarts_per_job", r->n_jobs ? (double)r->restarts / (double)r->n_jobs : 0.0, "failures", (int)r->failures,
-        "lost_steps", (double)r->lost_steps_u / 1e6, "gap_worst", (double)r->gap_worst_ppm / 1e6, "solve", "fast",
-        times_of(&r->fast), "full", times_of(&r->full), "modelled", modelled(s), "jobs", jobs_of(t, r));
+        "policy", sched_policy_name(s->policy), "objective", sched_objective_names[s->objective], "as_server",
+        s->as_server, "jobs_done", (int)r->n_jobs, "jct_avg_s", r->jct_avg_s, "jct_median_s", r->jct_median_s,
+        "jct_p99_s", r->jct_p99_s, "wait_avg_s", r->wait_avg_s, "makespan_s", r->makespan_s, "fairness", "worst",
+        r->rho_worst, "share_over_1_05", r->rho_over, "cdf", cdf, "utilisation", r->utilisation, "capacity_device_s",
+        (double)r->capacity_us / 1e6, "used_device_s", (double)r->used_us / 1e6, "idle_device_s",
+        (double)r->idle_us / 1e6, "restarts", (int)r->restarts, "restarts_per_job",
+        r->n_jobs ? (double)r->restarts / (double)r->n_jobs : 0.0, "failures", (int)r->failures, "lost_steps",
+        (double)r->lost_steps_u / 1e6, "gap_worst", (double)r->gap_worst_ppm / 1e6, "solve", "fast", times_of(&r->fast),
+        "full", times_of(&r->full), "modelled", modelled(s), "jobs", jobs_of(t, r));
 }
 
 static int show(const struct cli *c, const struct sim_setup *s, const struct sim_trace *t, const struct sim_result *r)
@@ -185,6 +186,7 @@ int simulate_cluster(struct cli *c)
     sim_setup_init(&s);
     s.clock_us = clock_mono_us;
     s.policy = (enum sched_policy)cli_number(c, "policy", (long)s.policy);
+    s.objective = (enum sched_objective)cli_number(c, "objective", (long)s.objective);
     s.round_us = cli_number(c, "round", 0) * 1000000;
     s.as_server = cli_option(c, "as-server") != NULL;
     s.seed = (uint64_t)cli_number(c, "seed", 0);

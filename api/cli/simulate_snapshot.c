@@ -171,6 +171,7 @@ int simulate_snapshot(struct cli *c)
     if (r < 0)
         return cli_fail(r == -ENOENT ? CLI_NOT_FOUND : CLI_REFUSED, "%s: %s", path, err.text);
     s.in.config.policy = (enum sched_policy)cli_number(c, "policy", (long)s.in.config.policy);
+    s.in.config.objective = (enum sched_objective)cli_number(c, "objective", (long)s.in.config.objective);
     r = what_if(c, &s, name);
     snapshot_clear(&s);
     return r;

@@ -23,6 +23,8 @@
 #define WHOLE_NODES 24      /* multiples of a node that are tried per type */
 #define IDLE_MAX 0.3        /* of what a mix can do may idle, unless the job takes no less */
 #define DISLIKED 0.75       /* of its worth has a configuration of types that the job would rather not have */
+#define LEARN_ROUNDS 3      /* for which a job waits at most until another one has shown how fast its kind is */
+#define LEARN_LOOKS 1024    /* at jobs, for such */
 #define FEW_DEVICES 32      /* of a type: every count is tried */
 #define CANDIDATES_USUAL 20 /* of a job: room for so many is taken at once */
 
@@ -251,6 +253,8 @@ static void collect(struct round *r, struct rjob *j, struct row *row, const stru
         return;
     if (now->type[0] >= 0 && row->n > 0 && g.hi > 2 * shape_size(now))
         g.hi = 2 * shape_size(now) > g.lo ? 2 * shape_size(now) : g.lo;
+    else if (now->type[0] < 0 && r->in->config.policy == SCHED_POLICY_SIA) /* it starts on its least devices */
+        g.hi = g.lo;
     for (int t = 0; t < RATES_TYPES_MAX; t++)
         types += (job->types >> t & 1) && r->total[t] > 0;
     for (int t = 0; t < RATES_TYPES_MAX; t++) {
@@ -294,8 +298,10 @@ static double weight_of(const struct round *r, const struct rjob *j, double all_
     const struct sched_job *job = j->job;
     const struct sched_tenant *tenant = &r->in->tenants[job->tenant];
     double own = (double)tenant->weight_milli * (double)job->weight_milli / 1e6, w = own;
-    double age = (double)(r->in->config.now_us - job->submit_us), had;
+    double age = (double)(r->in->config.now_us - job->submit_us), had, objective = objective_weight(r, j, own);
 
+    if (objective > 0)
+        return objective;
     w *= clamp((double)job->rho_milli / 1000.0, 1.0, 4.0) * sqrt((double)job->min);
     if (job->class_ == SCHED_OPPORTUNISTIC)
         w *= 0.25;
@@ -310,12 +316,12 @@ static double weight_of(const struct round *r, const struct rjob *j, double all_
 }
 
 /* How long the rest of its work takes at a rate; INFINITY: not known. */
-static double rest_us(const struct sched_job *job, int64_t rate_ups)
+double candidates_rest_us(const struct sched_job *job, int64_t rate_ups)
 {
     return job->remaining_us < 0 || rate_ups <= 0 ? INFINITY : (double)job->remaining_us / (double)rate_ups * 1e6;
 }
 
-static int64_t slice_us(const struct round *r, const struct sched_job *job)
+int64_t candidates_slice_us(const struct round *r, const struct sched_job *job)
 {
     int64_t rounds_us = SLICE_ROUNDS * r->in->config.round_us, restarts_us = SLICE_RESTARTS * job->restart_us;
 
@@ -325,10 +331,10 @@ static int64_t slice_us(const struct round *r, const struct sched_job *job)
 /* Its devices were changed less than a time slice ago, or it is done with them within one. */
 static bool in_slice(const struct round *r, const struct sched_job *job, const struct sched_shape *now)
 {
-    int64_t slice = slice_us(r, job);
+    int64_t slice = candidates_slice_us(r, job);
 
     return job->class_ != SCHED_OPPORTUNISTIC &&
-           (r->in->config.now_us - job->changed_us < slice || rest_us(job, now->rate_ups) < (double)slice);
+           (r->in->config.now_us - job->changed_us < slice || candidates_rest_us(job, now->rate_ups) < (double)slice);
 }
 
 /* It waits, will have taken more than twice its fair time, and would be done within a time slice on as few devices as
@@ -339,7 +345,7 @@ static bool is_late(const struct round *r, const struct sched_job *job, int32_t 
     int64_t best = 0;
 
     if (job->finish_us > 0 && job->n_places == 0 && job->class_ != SCHED_OPPORTUNISTIC &&
-        finish_presses(job, r->in->config.now_us, slice_us(r, job)))
+        finish_presses(job, r->in->config.now_us, candidates_slice_us(r, job)))
         return true;
     if (job->n_places > 0 || job->rho_milli < LATE_MILLI || job->remaining_us < 0 || job->class_ == SCHED_OPPORTUNISTIC)
         return false;
@@ -349,7 +355,7 @@ static bool is_late(const struct round *r, const struct sched_job *job, int32_t 
 
             best = rate > best ? rate : best;
         }
-    return rest_us(job, best) < (double)slice_us(r, job);
+    return candidates_rest_us(job, best) < (double)candidates_slice_us(r, job);
 }
 
 /* What restarts leave of a job's time if it goes on as it did so far (Pollux 2021). */
@@ -363,9 +369,9 @@ static double restart_factor(const struct round *r, const struct sched_job *job)
 }
 
 /* And what one more leaves of the rest of its work. */
-static double rest_factor(const struct sched_job *job, int64_t rate_ups)
+double candidates_rest_factor(const struct sched_job *job, int64_t rate_ups)
 {
-    double rest = rest_us(job, rate_ups);
+    double rest = candidates_rest_us(job, rate_ups);
 
     return isinf(rest) ? 1 : rest / (rest + (double)job->restart_us + 1);
 }
@@ -414,20 +420,23 @@ static void value(struct round *r, struct rjob *j, const struct sched_shape *now
     const struct sched_job *job = j->job;
     double base = 0, factor = restart_factor(r, job), hold = 0;
 
-    if (j->current != NONE)
+    if (j->current != NONE || r->in->config.policy != SCHED_POLICY_MUSTER || r->in->config.objective != SCHED_FAIR)
         worth = NULL;
     for (int c = 0; c < j->n && !worth; c++) {
         double rate = (double)cand_of(r, j, c)->shape.rate_ups;
 
         base = base == 0 || rate < base ? rate : base;
     }
-    if (now->type[0] >= 0 ? in_slice(r, job, now) : is_late(r, job, j->least))
+    if (r->in->config.policy == SCHED_POLICY_MUSTER &&
+        (now->type[0] >= 0 ? in_slice(r, job, now) : is_late(r, job, j->least)))
         hold = HOLD * j->weight;
     for (int c = 0; c < j->n; c++) {
         struct cand *cand = cand_of(r, j, c);
         bool change = j->current != NONE && c != j->current;
-        double kept = change ? factor * rest_factor(job, cand->shape.rate_ups) : 1;
+        double kept = change ? factor * candidates_rest_factor(job, cand->shape.rate_ups) : 1;
         double x = worth ? worth[c] : worth_of(cand, kept, base, change), per_device;
+
+        (void)objective_worth(r, j, cand, base, kept, &x);
 
         x *= job->prefer ? liking(job, &cand->shape) : 1;
 
@@ -556,7 +565,8 @@ static int add_candidates(struct round *r, struct rjob *j, struct sched_shape *n
 
 static bool starves(const struct round *r, const struct sched_job *job)
 {
-    return job->n_places == 0 && job->class_ != SCHED_OPPORTUNISTIC &&
+    return r->in->config.policy != SCHED_POLICY_SIA && r->in->config.policy != SCHED_POLICY_POLLUX &&
+           job->n_places == 0 && job->class_ != SCHED_OPPORTUNISTIC &&
            r->in->config.now_us - job->waiting_us > r->in->config.starve_us;
 }
 
@@ -607,6 +617,21 @@ static bool cannot_start(const struct round *r, const struct rjob *j)
     return j->job->n_places == 0 && free_now < j->job->min;
 }
 
+/* What a job that is bound to the type that it starts on shall run on, others of its kind show in a moment: the oldest
+ * of them, and those that may change types. It waits for them for a few rounds at most. */
+static bool waits_to_learn(const struct round *r, size_t at)
+{
+    const struct sched_job *job = r->jobs[at].job;
+
+    if (!job->unsure || job->hetero_ok || job->home >= 0 || __builtin_popcount(job->types) < 2 ||
+        r->in->config.now_us - job->submit_us >= LEARN_ROUNDS * r->in->config.round_us)
+        return false;
+    for (size_t i = 0; i < r->n_jobs && i < LEARN_LOOKS; i++)
+        if (i != at && r->jobs[i].job->profile == job->profile && (i < at || r->jobs[i].job->hetero_ok))
+            return true;
+    return false;
+}
+
 /* Urgent jobs are looked at before all others, by age whatever their size: what is kept for them goes by age, too. */
 static double age_claim(const struct round *r, const struct rjob *j)
 {
@@ -645,7 +670,7 @@ static bool weigh_jobs(struct round *r)
 
 int candidates_fill(struct round *r)
 {
-    bool muster = r->in->config.policy == SCHED_POLICY_MUSTER, reclaim;
+    bool muster = policy_solves(r), reclaim;
 
     if (mark_urgent(r) < 0)
         return -ENOMEM;
@@ -656,6 +681,8 @@ int candidates_fill(struct round *r)
     else if (muster)
         for (size_t i = 0; i < r->n_jobs; i++)
             r->jobs[i].crowded = cannot_start(r, &r->jobs[i]);
+    for (size_t i = 0; i < r->n_jobs && r->in->config.policy == SCHED_POLICY_MUSTER; i++)
+        r->jobs[i].crowded = r->jobs[i].crowded || waits_to_learn(r, i);
     if (r->in->cache)
         cache_enter(r->in->cache, r);
     for (size_t i = 0; i < r->n_jobs; i++) {

@@ -100,18 +100,39 @@ static struct turn turn_of(const struct round *r, size_t i)
     return t;
 }
 
-/* The fastest candidate that fits; the present one when it is as good as given. */
+/* The fastest candidate that fits. What runs changes in a full round, where the rest of its work is over sooner by
+ * that, the restart counted, and a fifth faster. */
 static int best_fit(const struct round *r, const struct rjob *j)
 {
+    bool stays = j->current != NONE && choice_fits(r, j, j->current);
+    double now = stays ? 1.2 * (double)cand_of(r, j, j->current)->shape.rate_ups : 0, most = 0;
     int best = NONE;
 
-    if (j->current != NONE && choice_fits(r, j, j->current))
+    if (stays && r->in->config.mode != SCHED_FULL)
         return j->current;
-    for (int c = 0; c < j->n; c++)
-        if (cand_of(r, j, c)->shape.type[1] < 0 && choice_fits(r, j, c) &&
-            (best == NONE || cand_of(r, j, c)->shape.rate_ups > cand_of(r, j, best)->shape.rate_ups))
+    for (int c = 0; c < j->n; c++) {
+        double rate = (double)cand_of(r, j, c)->shape.rate_ups;
+
+        if (cand_of(r, j, c)->shape.type[1] >= 0 || !choice_fits(r, j, c))
+            continue;
+        if (stays)
+            rate *= candidates_rest_factor(j->job, cand_of(r, j, c)->shape.rate_ups);
+        if (rate > most && rate > now) {
+            most = rate;
             best = c;
-    return best;
+        }
+    }
+    return best != NONE || !stays ? best : j->current;
+}
+
+/* Whoever was given devices keeps them for as long as muster leaves them to a job at least, and for a time slice. The
+ * oracle stops whom it likes. */
+static bool is_held(const struct round *r, const struct rjob *j)
+{
+    int64_t since = r->in->config.now_us - j->job->changed_us;
+
+    return j->current != NONE && r->in->config.policy != SCHED_POLICY_SRTF &&
+           (since < candidates_hold_us(r, j->job) || since < candidates_slice_us(r, j->job));
 }
 
 struct ending {
@@ -244,8 +265,8 @@ int policy_choose(struct round *r)
     if (!preempts) {
         status = queue(r, turns);
     } else {
-        for (size_t i = 0; r->in->config.mode == SCHED_FAST && i < r->n_jobs; i++)
-            if (r->jobs[i].current != NONE)
+        for (size_t i = 0; i < r->n_jobs; i++)
+            if (r->jobs[i].current != NONE && (r->in->config.mode == SCHED_FAST || is_held(r, &r->jobs[i])))
                 choice_set(r, &r->jobs[i], r->jobs[i].current);
         for (size_t i = 0; i < r->n_jobs; i++) {
             struct rjob *j = &r->jobs[turns[i].job];

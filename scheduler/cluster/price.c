@@ -234,6 +234,7 @@ static void trim_closing(struct round *r)
 static void count_choices(struct round *r)
 {
     memset(r->used, 0, sizeof(r->used));
+    r->power_used = 0;
     memset(r->tenant_used, 0, r->in->n_tenants * sizeof(*r->tenant_used));
     if (r->tenants_nest)
         memset(r->tenant_type_used, 0, r->in->n_tenants * RATES_TYPES_MAX * sizeof(*r->tenant_type_used));

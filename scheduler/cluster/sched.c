@@ -217,7 +217,9 @@ static enum sched_reason reason_of(const struct round *r, const struct rjob *j)
         return SCHED_RECLAIMED;
     if (j->reason != SCHED_RUNS)
         return j->reason;
-    return job->min > tenants_room(r, job) ? SCHED_LIMIT : SCHED_BUSY;
+    return job->min > tenants_room(r, job)         ? SCHED_LIMIT
+           : tenants_lacks_power(r, job, j->least) ? SCHED_POWER
+                                                   : SCHED_BUSY;
 }
 
 static void divide_workers(const struct sched_job *job, struct sched_verdict *v)
@@ -299,15 +301,15 @@ static int choose(struct round *r)
     const struct sched_config *cfg = &r->in->config;
     int status;
 
-    if (cfg->policy == SCHED_POLICY_MUSTER && cfg->mode == SCHED_FULL) {
-        status = reserve_at_full(r);
+    if (policy_solves(r) && cfg->mode == SCHED_FULL) {
+        status = cfg->policy == SCHED_POLICY_MUSTER ? reserve_at_full(r) : 0;
         status = status < 0 ? status : attempts_choose(r);
         status = status < 0 ? status : relieve_all(r);
-        if (status == 0)
+        if (status == 0 && cfg->policy == SCHED_POLICY_MUSTER)
             reserve_end(r);
         return status;
     }
-    status = cfg->policy == SCHED_POLICY_MUSTER ? fill_choose(r) : policy_choose(r);
+    status = policy_solves(r) ? fill_choose(r) : policy_choose(r);
     return status < 0 ? status : place_all(r);
 }
 

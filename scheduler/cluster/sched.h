@@ -17,8 +17,10 @@
 #define SCHED_TENANTS_MAX 1024
 #define SCHED_NODE_DEVICES_MAX 1024
 #define SCHED_CANDIDATES_MAX 48
-#define SCHED_SLOW_MAX 1000000 /* thousandths of the time that others take */
-#define SCHED_WITHIN_MAX 8     /* tenants that one is within, one within the other */
+#define SCHED_POWER_MAX INT64_C(1000000000000) /* watts of a cluster, and */
+#define SCHED_DEVICE_POWER_MAX 100000          /* of a device */
+#define SCHED_SLOW_MAX 1000000                 /* thousandths of the time that others take */
+#define SCHED_WITHIN_MAX 8                     /* tenants that one is within, one within the other */
 
 enum sched_policy {
     SCHED_POLICY_MUSTER,   /* utility and prices, elastic, tenants and classes */
@@ -27,7 +29,17 @@ enum sched_policy {
     SCHED_POLICY_LAS,      /* two queues by attained service, preemptive (Tiresias 2019) */
     SCHED_POLICY_MAXMIN,   /* least received share goes first, preemptive rounds (Gavel 2020) */
     SCHED_POLICY_SRTF,     /* shortest remaining time first, told the truth */
+    SCHED_POLICY_POLLUX,   /* goodput over that on a fair share, blind to types (Pollux 2021) */
+    SCHED_POLICY_SIA,      /* goodput over that of the least configuration, by type (Sia 2023) */
     SCHED_POLICY_MAX,
+};
+
+enum sched_objective {                   /* of the policy muster */
+                       SCHED_FAIR,       /* finish-time fairness */
+                       SCHED_JCT,        /* the average completion time */
+                       SCHED_MAKESPAN,   /* when the last job is done */
+                       SCHED_THROUGHPUT, /* the sum of all rates, each over that of the job's least configuration */
+                       SCHED_OBJECTIVE_MAX,
 };
 
 enum sched_mode {
@@ -84,6 +96,7 @@ struct sched_job {
     bool fixed;      /* once started it is never touched */
     bool within;     /* all its devices are of one leaf */
     uint32_t prefer; /* mask of types that it would rather have than others; 0: all alike */
+    bool unsure;     /* none of its kind has shown how fast it is on any type */
     bool hasty;      /* it may leave slow devices before its hold is over */
     int8_t home;     /* type it has run on, and stays on unless hetero_ok; -1: has not run */
     int64_t weight_milli; /* >= 1 */
@@ -106,6 +119,7 @@ struct sched_job {
 
 struct sched_config {
     enum sched_policy policy;
+    enum sched_objective objective;
     enum sched_mode mode;
     int64_t now_us;
     int64_t round_us;  /* between full rounds */
@@ -113,6 +127,7 @@ struct sched_config {
     int64_t grace_us;  /* from the notice to the kill of who loses devices */
     int64_t hold_us;   /* least time between two changes of a job; four restarts when that is longer */
     bool spread;       /* a job that finds no whole nodes may take parts of several */
+    int64_t power_w;   /* that devices of jobs may draw together; 0: no limit */
     int64_t las_us;    /* device time after which LAS puts a job into the second queue */
 };
 
@@ -130,8 +145,9 @@ struct sched_input {
     size_t n_tenants; /* >= 1 */
     const struct sched_job *jobs;
     size_t n_jobs;
-    double prices[RATES_TYPES_MAX]; /* of the plan before, 0 at first: only speeds the search up */
-    struct sched_cache *cache;      /* borrowed and filled; NULL: none is kept */
+    int32_t power_w[RATES_TYPES_MAX]; /* that a device of each type draws while it works */
+    double prices[RATES_TYPES_MAX];   /* of the plan before, 0 at first: only speeds the search up */
+    struct sched_cache *cache;        /* borrowed and filled; NULL: none is kept */
 };
 
 struct sched_shape { /* a configuration: devices of one type or two */
@@ -151,6 +167,7 @@ enum sched_reason {
     SCHED_FRAGMENTED, /* enough devices are free, but not side by side */
     SCHED_RECLAIMED,  /* its devices went to a guarantee or were lost */
     SCHED_CLOSING,    /* its time limit runs into a time when nodes are closed, or kept for others */
+    SCHED_POWER,      /* devices would draw more than they may together */
     SCHED_SLOW,       /* MOVE: for slow devices it gets such that are well */
 };
 
@@ -207,5 +224,6 @@ const char *sched_action_name(enum sched_action action);
 const char *sched_reason_name(enum sched_reason reason);
 const char *sched_policy_name(enum sched_policy policy);
 extern const char *const sched_policy_names[]; /* by policy, the last NULL */
+extern const char *const sched_objective_names[];
 
 #endif

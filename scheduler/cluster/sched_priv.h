@@ -68,7 +68,8 @@ struct round {
     int32_t *tenant_used;
     int32_t *tenant_cap;       /* INT32_MAX: no limit */
     int32_t *tenant_type_used; /* RATES_TYPES_MAX a tenant */
-    bool tenants_nest;         /* some tenant is within another, or has limits of types */
+    bool tenants_nest;         /* some tenant is within another, or has limits of types, or power is limited */
+    int64_t power_used;        /* watts of chosen candidates */
     size_t *order;             /* n_jobs: scratch of the stages */
     int32_t *node_free;
     int32_t *kept; /* free devices by node that are kept for urgent jobs; NULL: none are (reserve.c) */
@@ -125,6 +126,27 @@ void queue_cut(struct round *r);
 /* Whether the job may change from its present candidate to c within used and the tenants' limits (policy.c). */
 bool choice_fits(const struct round *r, const struct rjob *j, int c);
 void choice_set(struct round *r, struct rjob *j, int c); /* counts used and tenant_used */
+
+/* Whether the policy weighs configurations of all jobs against each other, by prices. */
+static inline bool policy_solves(const struct round *r)
+{
+    enum sched_policy p = r->in->config.policy;
+
+    return p == SCHED_POLICY_MUSTER || p == SCHED_POLICY_POLLUX || p == SCHED_POLICY_SIA;
+}
+
+/* What an objective, or a published solver, weighs a job by in place of fairness (objective.c); 0: by fairness. */
+double objective_weight(const struct round *r, const struct rjob *j, double own);
+/* What a candidate is worth to a job of weight 1, where that is no matter of fairness; else false, *ret unchanged.
+ * base: rate of the job's slowest candidate; factor: what a change leaves of the rate. */
+bool objective_worth(const struct round *r, const struct rjob *j, const struct cand *cand, double base, double factor,
+                     double *ret);
+
+/* How long the rest of its work takes at a rate; INFINITY: not known (candidates.c). */
+double candidates_rest_us(const struct sched_job *job, int64_t rate_ups);
+/* What one more restart leaves of it. */
+double candidates_rest_factor(const struct sched_job *job, int64_t rate_ups);
+int64_t candidates_slice_us(const struct round *r, const struct sched_job *job); /* least length of a time slice */
 
 /* Stages that set chosen. 0 or -ENOMEM. */
 int attempts_choose(struct round *r); /* muster, full: price_choose() and place_all() until the plan is good */

@@ -6,8 +6,10 @@
 const char *const sched_policy_names[] = {
     [SCHED_POLICY_MUSTER] = "muster", [SCHED_POLICY_FIFO] = "fifo",     [SCHED_POLICY_BACKFILL] = "backfill",
     [SCHED_POLICY_LAS] = "las",       [SCHED_POLICY_MAXMIN] = "maxmin", [SCHED_POLICY_SRTF] = "srtf-oracle",
-    [SCHED_POLICY_MAX] = NULL,
+    [SCHED_POLICY_POLLUX] = "pollux", [SCHED_POLICY_SIA] = "sia",       [SCHED_POLICY_MAX] = NULL,
 };
+
+const char *const sched_objective_names[] = {"fair", "jct", "makespan", "throughput", NULL};
 
 const char *sched_policy_name(enum sched_policy policy)
 {
@@ -25,9 +27,16 @@ const char *sched_action_name(enum sched_action action)
 
 const char *sched_reason_name(enum sched_reason reason)
 {
-    static const char *const name[] = {
-        "runs",    "insufficient-devices", "behind", "tenant-limit", "cluster-too-small", "fragmented", "reclaimed",
-        "closing", "slow-device"};
+    static const char *const name[] = {"runs",
+                                       "insufficient-devices",
+                                       "behind",
+                                       "tenant-limit",
+                                       "cluster-too-small",
+                                       "fragmented",
+                                       "reclaimed",
+                                       "closing",
+                                       "power-cap",
+                                       "slow-device"};
 
     assert((size_t)reason < sizeof(name) / sizeof(name[0]));
     return name[reason];

@@ -62,6 +62,8 @@ static void print_job(const struct sched_job *j, size_t profile, struct buf *out
         (void)buf_printf(out, "limit %" PRId64 "\n", j->limit_us);
     if (j->finish_us > 0 || j->within || j->prefer)
         (void)buf_printf(out, "wish %" PRId64 " %d %u\n", j->finish_us, j->within, j->prefer);
+    if (j->unsure)
+        (void)buf_addstr(out, "unsure\n");
     if (j->share_milli > 0)
         (void)buf_printf(out, "share %" PRId64 "\n", j->share_milli);
     if (j->n_avoid == 0)
@@ -114,6 +116,14 @@ int snapshot_print(const struct sched_input *in, const char *const *types, size_
     for (int t = 0; t < RATES_TYPES_MAX; t++)
         (void)buf_printf(out, " %.17g", in->prices[t]);
     (void)buf_printf(out, "\n");
+    if (c->power_w > 0) {
+        (void)buf_printf(out, "power %" PRId64, c->power_w);
+        for (int t = 0; t < RATES_TYPES_MAX; t++)
+            (void)buf_printf(out, " %d", in->power_w[t]);
+        (void)buf_printf(out, "\n");
+    }
+    if (c->objective != SCHED_FAIR)
+        (void)buf_printf(out, "objective %s\n", sched_objective_names[c->objective]);
     for (size_t t = 0; t < n_types; t++)
         (void)buf_printf(out, "type %s\n", types[t]);
     for (size_t i = 0; i < in->n_tenants; i++)
@@ -243,6 +253,26 @@ static int read_config(struct snapshot *s, struct line *l)
     c->las_us = whole(l, 0, INT64_MAX / 4);
     c->hold_us = whole(l, 0, INT64_MAX / 4);
     c->spread = whole(l, 0, 1);
+    return 0;
+}
+
+static int read_power(struct snapshot *s, struct line *l)
+{
+    s->in.config.power_w = whole(l, 1, SCHED_POWER_MAX);
+    for (int t = 0; t < RATES_TYPES_MAX; t++)
+        s->in.power_w[t] = (int32_t)whole(l, 0, SCHED_DEVICE_POWER_MAX);
+    return 0;
+}
+
+static int read_objective(struct snapshot *s, struct line *l)
+{
+    char name[16];
+    int found;
+
+    word(l, name, sizeof(name));
+    found = word_index(name, sched_objective_names);
+    l->bad = l->bad || found < 0;
+    s->in.config.objective = found > 0 ? (enum sched_objective)found : SCHED_FAIR;
     return 0;
 }
 
@@ -436,6 +466,15 @@ static int read_limit(struct snapshot *s, struct line *l)
     return 0;
 }
 
+static int read_unsure(struct snapshot *s, struct line *l)
+{
+    (void)l;
+    if (s->in.n_jobs == 0)
+        return -EINVAL;
+    s->jobs[s->in.n_jobs - 1].unsure = true;
+    return 0;
+}
+
 static int read_wish(struct snapshot *s, struct line *l)
 {
     struct sched_job *j = s->in.n_jobs > 0 ? &s->jobs[s->in.n_jobs - 1] : NULL;
@@ -469,10 +508,12 @@ static int read_line(struct snapshot *s, struct line *l)
     static const struct {
         const char *name;
         int (*take)(struct snapshot *s, struct line *l);
-    } known[] = {{"config", read_config}, {"prices", read_prices},   {"type", read_type}, {"job", read_job},
-                 {"node", read_node},     {"profile", read_profile}, {"rate", read_rate}, {"tenant", read_tenant},
-                 {"limit", read_limit},   {"share", read_share},     {"of", read_of},     {"avoid", read_avoid},
-                 {"closes", read_closes}, {"wish", read_wish}};
+    } known[] = {{"config", read_config}, {"prices", read_prices}, {"type", read_type},
+                 {"job", read_job},       {"node", read_node},     {"profile", read_profile},
+                 {"rate", read_rate},     {"tenant", read_tenant}, {"limit", read_limit},
+                 {"share", read_share},   {"of", read_of},         {"avoid", read_avoid},
+                 {"closes", read_closes}, {"wish", read_wish},     {"objective", read_objective},
+                 {"unsure", read_unsure}, {"power", read_power}};
     char name[16];
     const char *rest;
     int r;

@@ -21,10 +21,36 @@ static int32_t *used_of_type(const struct round *r, uint32_t t, int type)
     return &r->tenant_type_used[(t - 1) * RATES_TYPES_MAX + (uint32_t)type];
 }
 
+static int64_t power_of(const struct round *r, const struct sched_shape *s)
+{
+    int64_t watts = 0;
+
+    for (int k = 0; k < 2 && s; k++)
+        watts += s->type[k] >= 0 ? (int64_t)s->n[k] * r->in->power_w[s->type[k]] : 0;
+    return watts;
+}
+
+/* Watts that may be drawn yet. */
+static int64_t power_left(const struct round *r)
+{
+    return r->in->config.power_w > 0 ? r->in->config.power_w - r->power_used : INT64_MAX;
+}
+
+bool tenants_lacks_power(const struct round *r, const struct sched_job *job, int32_t devices)
+{
+    int64_t least = INT64_MAX;
+
+    for (int t = 0; t < RATES_TYPES_MAX; t++)
+        if ((sched_job_types(job) >> t & 1) && r->total[t] > 0 && (int64_t)r->in->power_w[t] * devices < least)
+            least = (int64_t)r->in->power_w[t] * devices;
+    return least < INT64_MAX && least > power_left(r);
+}
+
 void tenants_init(struct round *r)
 {
     const struct sched_input *in = r->in;
 
+    r->tenants_nest = in->config.power_w > 0;
     for (uint32_t t = 0; t < in->n_tenants; t++) {
         int64_t cap = (int64_t)in->tenants[t].quota + in->tenants[t].borrow;
 
@@ -47,7 +73,10 @@ bool tenants_nested_allow(const struct round *r, uint32_t tenant, const struct s
                           const struct sched_shape *to)
 {
     int32_t more = tenants_more(from, to);
+    int64_t watts = power_of(r, to) - power_of(r, from);
 
+    if (watts > 0 && watts > power_left(r))
+        return false;
     for (uint32_t t = tenant + 1; t > 0; t = up(r, t)) {
         if (more > 0 && more > r->tenant_cap[t - 1] - r->tenant_used[t - 1])
             return false;
@@ -63,6 +92,7 @@ bool tenants_nested_allow(const struct round *r, uint32_t tenant, const struct s
 
 void tenants_nested_count(struct round *r, uint32_t tenant, const struct sched_shape *s, int sign)
 {
+    r->power_used += sign * power_of(r, s);
     for (uint32_t t = tenant + 1; t > 0; t = up(r, t)) {
         r->tenant_used[t - 1] += sign * shape_size(s);
         for (int k = 0; k < 2; k++)
@@ -73,6 +103,8 @@ void tenants_nested_count(struct round *r, uint32_t tenant, const struct sched_s
 
 bool tenants_nested_over(const struct round *r, uint32_t tenant, const struct sched_shape *s)
 {
+    if (power_left(r) < 0 && power_of(r, s) > 0)
+        return true;
     for (uint32_t t = tenant + 1; t > 0; t = up(r, t)) {
         if (r->tenant_used[t - 1] > r->tenant_cap[t - 1])
             return true;
@@ -96,8 +128,13 @@ static bool relieve(int32_t more, int32_t used, int32_t cap, int32_t *n)
 int32_t tenants_nested_relief(const struct round *r, uint32_t tenant, const struct sched_shape *from,
                               const struct sched_shape *to)
 {
+    int64_t watts = power_of(r, to) - power_of(r, from);
     int32_t n = 0;
 
+    if (power_left(r) < 0)
+        n += watts < 0 ? shape_size(from) - (to ? shape_size(to) : 0) : 0;
+    else if (watts > 0 && watts > power_left(r))
+        return INT32_MIN;
     for (uint32_t t = tenant + 1; t > 0; t = up(r, t)) {
         if (!relieve(tenants_more(from, to), r->tenant_used[t - 1], r->tenant_cap[t - 1], &n))
             return INT32_MIN;

@@ -1,4 +1,4 @@
-/* tenants_priv - limits of tenants, of those that they are within, and by type, in a round (tenants.c) */
+/* tenants_priv - limits of tenants, of those that they are within, by type, and in power of all (tenants.c) */
 #ifndef MUSTER_SCHEDULER_CLUSTER_TENANTS_PRIV_H
 #define MUSTER_SCHEDULER_CLUSTER_TENANTS_PRIV_H
 
@@ -55,6 +55,8 @@ static inline int32_t tenants_relief(const struct round *r, uint32_t tenant, con
 void tenants_fill_quotas(const struct round *r, int32_t *left);
 uint32_t tenants_take_quota(const struct round *r, const struct sched_job *job, int32_t *left); /* types; 0: none */
 int32_t tenants_room(const struct round *r, const struct sched_job *job); /* devices that it may have yet */
-void tenants_init(struct round *r);                                       /* caps of the round, from its input */
+/* Whether so many devices would draw more than is left. */
+bool tenants_lacks_power(const struct round *r, const struct sched_job *job, int32_t devices);
+void tenants_init(struct round *r); /* caps of the round, from its input */
 
 #endif

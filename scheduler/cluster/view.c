@@ -67,6 +67,7 @@ void view_fill(struct sched_job *s, const struct view_work *w, const struct view
 {
     double age_us = (double)(now_us - s->submit_us), work = work_u(s, w), left = work - done_u(s, w), share, rho;
 
+    s->unsure = w->steps_u > 0 && !w->rated;
     s->restart_us = w->restart_s > 0 ? (int64_t)(w->restart_s * 1e6) : VIEW_RESTART_US;
     s->remaining_us = work <= 0 ? -1 : left > 0 ? (int64_t)left : 0;
     s->rho_milli = rho_by_wait(s, now_us);

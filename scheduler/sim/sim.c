@@ -411,6 +411,7 @@ static int run_round(struct engine *e, enum sched_mode mode, struct merr *err)
 {
     struct sched_input in = {
         .config = {.policy = e->s->policy,
+                   .objective = e->s->objective,
                    .mode = mode,
                    .now_us = e->now_us,
                    .round_us = e->s->round_us,

@@ -35,6 +35,7 @@ struct sim_setup {
     int64_t las_us;
     uint64_t seed;
     enum sched_policy policy;
+    enum sched_objective objective;
     bool as_server;                      /* the scheduler knows what musterd would: rates are learned */
     double class_speed[RATES_TYPES_MAX]; /* of measured products; 0: not told */
     int64_t (*clock_us)(void);           /* measures the rounds; NULL: they count as 0 */

@@ -367,18 +367,18 @@ static void make_cluster(struct sim_setup *s, struct world *w)
 }
 
 /* Jobs that arrive evenly; their lengths differ by a factor of twenty times chance. load: work that arrives over what
- * the cluster does meanwhile, at the jobs' least counts. */
+ * the cluster does meanwhile, at the jobs' least counts; 0: all come at once. */
 static void make_trace(struct sim_trace *t, const struct world *w, size_t jobs, double load)
 {
     double span_s = 259.2 * (double)jobs, work = 0; /* 30 days for 10,000 */
-    const double capacity = load * span_s * 8 * TRACE_NODES;
+    const double capacity = (load > 0 ? load : 0.9) * span_s * 8 * TRACE_NODES;
 
     *t = (struct sim_trace){.jobs = room(jobs, sizeof(*t->jobs)), .n = jobs};
     for (size_t i = 0; i < jobs; i++) {
         struct sim_job *j = &t->jobs[i];
         double rate;
 
-        *j = (struct sim_job){.submit_us = (int64_t)(span_s * (double)i / (double)jobs) * S,
+        *j = (struct sim_job){.submit_us = load > 0 ? (int64_t)(span_s * (double)i / (double)jobs) * S : 0,
                               .profile = draw(KINDS),
                               .tenant = draw(4) == 0,
                               .min = 1 << draw(4),
@@ -398,11 +398,16 @@ static void make_trace(struct sim_trace *t, const struct world *w, size_t jobs, 
 }
 
 struct figures {
-    double avg_s, p99_s, worst, restarts;
+    double avg_s, p99_s, worst, restarts, makespan_s;
+};
+
+struct way { /* to schedule */
+    enum sched_policy policy;
+    enum sched_objective objective;
 };
 
 /* The same trace by a scheduler that knows all, or what a server knows. */
-static struct figures play(size_t jobs, double load, bool as_server)
+static struct figures play(size_t jobs, double load, bool as_server, struct way way)
 {
     struct world w = {.nodes = NULL};
     struct sim_setup s;
@@ -414,12 +419,14 @@ static struct figures play(size_t jobs, double load, bool as_server)
     draws = 0;
     make_cluster(&s, &w);
     s.as_server = as_server;
+    s.policy = way.policy;
+    s.objective = way.objective;
     make_trace(&t, &w, jobs, load);
     if (sim_run(&s, &t, &r, &err) < 0) {
         (void)fprintf(stderr, "bench scheduler: %s\n", err.text);
         exit(1);
     }
-    f = (struct figures){r.jct_avg_s, r.jct_p99_s, r.rho_worst, (double)r.restarts / (double)jobs};
+    f = (struct figures){r.jct_avg_s, r.jct_p99_s, r.rho_worst, (double)r.restarts / (double)jobs, r.makespan_s};
     sim_result_clear(&r);
     sim_trace_clear(&t);
     sim_setup_clear(&s);
@@ -439,8 +446,8 @@ static int learn(size_t jobs)
 
         seed = 1 + (uint32_t)run / 3 % 3;
         own_order = run >= 9;
-        all = play(jobs, load, false);
-        learns = play(jobs, load, true);
+        all = play(jobs, load, false, (struct way){SCHED_POLICY_MUSTER, SCHED_FAIR});
+        learns = play(jobs, load, true, (struct way){SCHED_POLICY_MUSTER, SCHED_FAIR});
         (void)snprintf(metric, sizeof(metric), "as_server%s_load_%g_seed_%u", own_order ? "_own_order" : "", load,
                        seed);
         (void)printf("{\"bench\":\"scheduler\",\"metric\":\"%s\",\"jct_avg_s\":[%.0f,%.0f],\"jct_p99_s\":[%.0f,%.0f],"
@@ -452,6 +459,41 @@ static int learn(size_t jobs)
     own_order = false;
     seed = 1;
     return missed;
+}
+
+/* Every policy and objective on the same traces, each told the truth and then what a server knows: means over seeds. */
+static int policies(size_t jobs)
+{
+    static const double loads[] = {1.2, 0};
+
+    own_order = true;
+    for (int l = 0; l < 2; l++)
+        for (int p = 0; p < SCHED_POLICY_MAX + SCHED_OBJECTIVE_MAX - 1; p++) {
+            struct way way = {p < SCHED_POLICY_MAX ? (enum sched_policy)p : SCHED_POLICY_MUSTER,
+                              p < SCHED_POLICY_MAX ? SCHED_FAIR : (enum sched_objective)(p - SCHED_POLICY_MAX + 1)};
+            struct figures sum[2] = {{0}};
+
+            for (seed = 1; seed <= 3; seed++)
+                for (int told = 0; told < 2; told++) {
+                    struct figures f = play(loads[l] > 0 ? jobs : jobs / 4, loads[l], told, way);
+
+                    sum[told].avg_s += f.avg_s / 3;
+                    sum[told].p99_s += f.p99_s / 3;
+                    sum[told].worst += f.worst / 3;
+                    sum[told].restarts += f.restarts / 3;
+                    sum[told].makespan_s += f.makespan_s / 3;
+                }
+            (void)printf("{\"bench\":\"scheduler\",\"metric\":\"policy_%s_%s_load_%g\",\"jct_avg_s\":[%.0f,%.0f],"
+                         "\"jct_p99_s\":[%.0f,%.0f],\"makespan_s\":[%.0f,%.0f],\"fairness_worst\":[%.2f,%.2f],"
+                         "\"restarts_per_job\":[%.2f,%.2f]}\n",
+                         sched_policy_name(way.policy), sched_objective_names[way.objective], loads[l], sum[0].avg_s,
+                         sum[1].avg_s, sum[0].p99_s, sum[1].p99_s, sum[0].makespan_s, sum[1].makespan_s, sum[0].worst,
+                         sum[1].worst, sum[0].restarts, sum[1].restarts);
+            (void)fflush(stdout);
+        }
+    own_order = false;
+    seed = 1;
+    return 0;
 }
 
 static double trace_s(size_t jobs, double load)
@@ -529,6 +571,8 @@ int main(int argc, char **argv)
 
     if (argc > 1 && strcmp(argv[1], "--learn") == 0)
         return learn(argc > 2 ? (size_t)strtoul(argv[2], NULL, 10) : 2000) > 0;
+    if (argc > 1 && strcmp(argv[1], "--policies") == 0)
+        return policies(argc > 2 ? (size_t)strtoul(argv[2], NULL, 10) : 1000);
     go_side_by_side(&small, 1000, &mid, 10000, rounds, quick ? 2 : TURNS_MAX);
     missed += report("memory_10k_mib", memory_mib(), "MiB", 64);
     missed += report("full_round_10k_p99_ms", p99_ms(mid.full, mid.n), "ms", 100);

@@ -87,10 +87,12 @@ static void plans_are_those_of_the_golden_vectors(void **state)
          "value 0 dual 0\n"
          "job 3 keep runs 0:2 -1:0 rate 1900000 est 2-0 0-0 at 0:2\n"
          "job 4 wait insufficient-devices -1:0 -1:0 rate 0 est 0-0 0-0 at\n"},
-        {"las", "full",
+        {"las", "full", /* the slow class is left */
          "value 0 dual 0\n"
-         "job 3 keep runs 0:2 -1:0 rate 1900000 est 2-0 0-0 at 0:2\n"
-         "job 4 wait insufficient-devices -1:0 -1:0 rate 0 est 0-0 0-0 at\n"},
+         "job 3 move runs 1:2 -1:0 rate 14000000 est 2-0 0-0 at 1:2\n"
+         "job 4 start runs 0:3 -1:0 rate 2714286 est 1-0 0-0 at 0:3\n"
+         "then 3\n"
+         "then 4\n"},
     };
 
     (void)state;
