@@ -14,7 +14,8 @@ void buf_init(struct buf *b, size_t limit)
 
 void buf_clear(struct buf *b)
 {
-    free(b->data);
+    if (b->data)
+        free(b->data - b->dropped);
     buf_init(b, b->limit);
 }
 
@@ -26,10 +27,21 @@ void buf_reset(struct buf *b)
         b->data[0] = '\0';
 }
 
+/* Let the contents begin where the memory does. */
+static void move_back(struct buf *b)
+{
+    if (!b->dropped)
+        return;
+    memmove(b->data - b->dropped, b->data, b->len + 1);
+    b->data -= b->dropped;
+    b->cap += b->dropped;
+    b->dropped = 0;
+}
+
 /* Room for n more bytes and the NUL. */
 static int grow(struct buf *b, size_t n)
 {
-    size_t cap = b->cap ? b->cap : 64;
+    size_t cap;
     char *data;
 
     if (n > b->limit || b->len > b->limit - n) {
@@ -38,7 +50,11 @@ static int grow(struct buf *b, size_t n)
     }
     if (b->data && b->len + n < b->cap)
         return 0;
-    while (cap <= b->len + n)
+    cap = b->dropped >= b->len ? 64 : 2 * (b->cap + b->dropped); /* else few bytes could be had for many moved */
+    move_back(b);
+    if (b->data && b->len + n < b->cap && b->cap >= cap)
+        return 0;
+    while (cap <= b->len + n || cap < b->cap)
         cap *= 2;
     data = realloc(b->data, cap);
     if (!data) {
@@ -105,8 +121,12 @@ void buf_drop(struct buf *b, size_t n)
     assert(n <= b->len);
     if (!n)
         return;
-    memmove(b->data, b->data + n, b->len - n + 1);
+    b->data += n;
+    b->cap -= n;
+    b->dropped += n;
     b->len -= n;
+    if (b->len == 0)
+        move_back(b);
 }
 
 char *buf_detach(struct buf *b)
@@ -114,6 +134,7 @@ char *buf_detach(struct buf *b)
     char *data = NULL;
 
     if (!b->failed && grow(b, 0) == 0) {
+        move_back(b);
         data = b->data;
         b->data = NULL;
     }

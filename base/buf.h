@@ -13,8 +13,9 @@
 struct buf {
     char *data; /* NULL until the first write; buf_text() never gives NULL */
     size_t len;
-    size_t cap;
-    size_t limit; /* largest len, bytes */
+    size_t cap;     /* bytes from data on */
+    size_t dropped; /* bytes before data that buf_drop left behind */
+    size_t limit;   /* largest len, bytes */
     bool failed;
 };
 
@@ -40,7 +41,7 @@ int buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf
 char *buf_reserve(struct buf *b, size_t n);
 void buf_commit(struct buf *b, size_t n);
 
-/* Drop the first n bytes (n <= len). */
+/* Drop the first n bytes (n <= len). Nothing is moved for it: data changes. */
 void buf_drop(struct buf *b, size_t n);
 
 /* Give the contents away: the caller frees them. NULL when a write failed or memory is short. */

@@ -24,13 +24,14 @@
 #include "base/try.h"
 
 #define EXEC_LOST 255   /* exit status when the session is lost before its program has ended */
-#define PIPE_PIECE 4096 /* bytes that a pipe takes without waiting, once it takes any */
-#define FILE_PIECE 65536
+#define PIPE_PIECE 4096 /* bytes that a pipe or terminal takes without waiting, once it takes any */
 #define ROUND_MS 1000
 
 struct output {
     int fd;
-    size_t piece;
+    bool at_once; /* writing never waits: what fits is taken, or it is a file */
+    bool socket;
+    int opened; /* fd, opened anew so that this is so, or -1 */
     struct buf wait;
     bool closed; /* its reader has gone */
 };
@@ -98,17 +99,46 @@ static int tell_size(const struct exec *x)
 
 /* --- messages ---------------------------------------------------------------------------------------------------- */
 
+/* Write what an output takes of these bytes; it takes some now, or never waits. *ret: as many are done with. */
+static int write_bytes(struct exec *x, struct output *o, const char *data, size_t len, size_t *ret)
+{
+    ssize_t n = (ssize_t)len;
+
+    *ret = 0;
+    if (!o->closed)
+        n = o->socket ? send(o->fd, data, len, MSG_DONTWAIT | MSG_NOSIGNAL)
+                      : write(o->fd, data, o->at_once || len < PIPE_PIECE ? len : PIPE_PIECE);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN))
+        return 0;
+    if (n < 0 && x->forward)
+        return -ECANCELED;
+    if (n < 0) { /* as with a pipe to `head`: the program goes on, and its output is thrown away */
+        o->closed = true;
+        n = (ssize_t)len;
+    }
+    x->used += (uint32_t)n;
+    *ret = (size_t)n;
+    return 0;
+}
+
+/* What the program has printed: what the output does not take waits. */
+static int take_output(struct exec *x, struct output *o, const char *data, size_t len)
+{
+    size_t n = 0;
+
+    if (o->closed || (o->at_once && o->wait.len == 0))
+        TRY(write_bytes(x, o, data, len, &n));
+    return n < len ? buf_add(&o->wait, data + n, len - n) : 0;
+}
+
 static int take(void *arg, enum session_message kind, char *data, size_t len)
 {
     struct exec *x = arg;
-    struct output *o = &x->out[kind == SESSION_ERROR_OUTPUT];
 
     switch (kind) {
     case SESSION_OUTPUT:
     case SESSION_ERROR_OUTPUT:
-        if (o->closed)
-            x->used += (uint32_t)len;
-        return o->closed ? 0 : buf_add(&o->wait, data, len);
+        return take_output(x, &x->out[kind == SESSION_ERROR_OUTPUT], data, len);
     case SESSION_USED:
         if (len == 4)
             x->on_way -= frame_number(data) < x->on_way ? frame_number(data) : x->on_way;
@@ -133,21 +163,12 @@ static int take(void *arg, enum session_message kind, char *data, size_t len)
     return 0;
 }
 
-/* Write what can be written without waiting; the output takes some now. */
-static int write_some(struct exec *x, struct output *o)
+static int write_waiting(struct exec *x, struct output *o)
 {
-    ssize_t n = write(o->fd, o->wait.data, o->wait.len < o->piece ? o->wait.len : o->piece);
+    size_t n;
 
-    if (n < 0 && (errno == EINTR || errno == EAGAIN))
-        return 0;
-    if (n < 0 && x->forward)
-        return -ECANCELED;
-    if (n < 0) { /* as with a pipe to `head`: the program goes on, and its output is thrown away */
-        o->closed = true;
-        n = (ssize_t)o->wait.len;
-    }
-    buf_drop(&o->wait, (size_t)n);
-    x->used += (uint32_t)n;
+    TRY(write_bytes(x, o, o->wait.data, o->wait.len, &n));
+    buf_drop(&o->wait, n);
     return 0;
 }
 
@@ -210,7 +231,7 @@ static int turn(struct exec *x, struct merr *err)
         TRY(take_signal(x, (int)info.ssi_signo));
     for (int i = 0; i < 2; i++)
         if (p[2 + i].revents)
-            TRY(write_some(x, &x->out[i]));
+            TRY(write_waiting(x, &x->out[i]));
     if (p[4].revents)
         TRY(read_some(x));
     if (x->forward && x->out_ends && x->out[0].wait.len == 0) {
@@ -219,9 +240,11 @@ static int turn(struct exec *x, struct merr *err)
     }
     if (x->ended) /* and the session with it: what is left is to be written */
         return 0;
-    TRY(tell_used(x));
     r = duplex_work(x->duplex, take, x, err);
-    return x->ended ? 0 : r;
+    if (x->ended || r != 0)
+        return x->ended ? 0 : r;
+    TRY(tell_used(x));
+    return duplex_flush(x->duplex, err);
 }
 
 static int go_on(struct exec *x)
@@ -242,11 +265,26 @@ static int go_on(struct exec *x)
                               : "the other end closed it");
 }
 
-static size_t piece_of(int fd)
+/* A pipe is opened anew, so that writes to it do not wait, and others who have it open do not get to know. */
+static void prepare(struct output *o)
 {
+    char path[32];
     struct stat st;
 
-    return fstat(fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISSOCK(st.st_mode)) ? FILE_PIECE : PIPE_PIECE;
+    buf_init(&o->wait, 2 * SESSION_WINDOW);
+    o->opened = -1;
+    if (fstat(o->fd, &st) < 0)
+        return;
+    o->socket = S_ISSOCK(st.st_mode);
+    o->at_once = o->socket || S_ISREG(st.st_mode);
+    if (!S_ISFIFO(st.st_mode))
+        return;
+    (void)fcntl(o->fd, F_SETPIPE_SZ, SESSION_WINDOW);
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", o->fd);
+    o->opened = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    o->at_once = o->opened >= 0;
+    if (o->at_once)
+        o->fd = o->opened;
 }
 
 static int catch_signals(void)
@@ -277,10 +315,10 @@ static int join(const struct cli *c, const json_t *session, struct exec ends)
     if (r < 0)
         return cli_fail((enum cli_exit)client_exit_status(r), "%s", err.text);
     x.signal_fd = catch_signals();
-    for (int i = 0; i < 2; i++) {
-        buf_init(&x.out[i].wait, 2 * SESSION_WINDOW);
-        x.out[i].piece = piece_of(x.out[i].fd);
-    }
+    for (int i = 0; i < 2; i++)
+        prepare(&x.out[i]);
+    if (x.input)
+        (void)fcntl(x.in, F_SETPIPE_SZ, SESSION_WINDOW); /* where it is a pipe */
     if (x.tty && isatty(STDIN_FILENO))
         set_raw(&x);
     r = !x.input ? duplex_send(x.duplex, SESSION_END, NULL, 0) : 0;
@@ -288,8 +326,10 @@ static int join(const struct cli *c, const json_t *session, struct exec ends)
     duplex_close(x.duplex, FRAME_CLOSE_DONE, "");
     duplex_free(x.duplex);
     io_close(&x.signal_fd);
-    buf_clear(&x.out[0].wait);
-    buf_clear(&x.out[1].wait);
+    for (int i = 0; i < 2; i++) {
+        buf_clear(&x.out[i].wait);
+        io_close(&x.out[i].opened);
+    }
     return r;
 }
 

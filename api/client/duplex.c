@@ -29,7 +29,6 @@ struct duplex {
     CURL *easy;
     int fd;
     struct buf in, out;
-    size_t sent;
     bool more, closing;
     int64_t heard_us;
     char why[CURL_ERROR_SIZE];
@@ -71,25 +70,17 @@ static int connect_to(struct duplex *d, const struct duplex_cfg *cfg, const char
     return 0;
 }
 
-/* Send what can be. */
-static int flush(struct duplex *d, struct merr *err)
+int duplex_flush(struct duplex *d, struct merr *err)
 {
-    while (d->out.len > d->sent) {
+    while (d->out.len > 0) {
         size_t n = 0;
-        CURLcode r = curl_easy_send(d->easy, d->out.data + d->sent, d->out.len - d->sent, &n);
+        CURLcode r = curl_easy_send(d->easy, d->out.data, d->out.len, &n);
 
         if (r == CURLE_AGAIN)
             break;
         if (r != CURLE_OK)
             return merr_set(err, -EPIPE, "the connection to the server was lost");
-        d->sent += n;
-    }
-    if (d->sent == d->out.len) {
-        buf_reset(&d->out);
-        d->sent = 0;
-    } else if (d->sent >= READ_MAX) {
-        buf_drop(&d->out, d->sent);
-        d->sent = 0;
+        buf_drop(&d->out, n);
     }
     return 0;
 }
@@ -162,9 +153,9 @@ static int hear(struct duplex *d, struct merr *err)
     for (;;) {
         struct pollfd p = {.fd = d->fd, .events = POLLIN};
 
-        if (d->out.len > d->sent)
+        if (d->out.len > 0)
             p.events |= POLLOUT;
-        TRY(flush(d, err));
+        TRY(duplex_flush(d, err));
         r = receive(d, err);
         if (r < 0)
             return r;
@@ -250,7 +241,7 @@ int duplex_fd(const struct duplex *d)
 
 short duplex_events(const struct duplex *d)
 {
-    return (short)(POLLIN | (d->out.len > d->sent ? POLLOUT : 0));
+    return (short)(POLLIN | (d->out.len > 0 ? POLLOUT : 0));
 }
 
 bool duplex_more(const struct duplex *d)
@@ -260,7 +251,7 @@ bool duplex_more(const struct duplex *d)
 
 size_t duplex_queued(const struct duplex *d)
 {
-    return d->out.len - d->sent;
+    return d->out.len;
 }
 
 static int write_frame(struct duplex *d, enum frame_kind kind, const void *data, size_t len)
@@ -276,14 +267,15 @@ static int write_frame(struct duplex *d, enum frame_kind kind, const void *data,
 
 int duplex_send(struct duplex *d, enum session_message kind, const void *data, size_t len)
 {
-    char message[1 + SESSION_PIECE];
+    unsigned char mask[4];
 
     if (len > SESSION_PIECE)
         return -EMSGSIZE;
-    message[0] = (char)kind;
-    if (len > 0)
-        memcpy(message + 1, data, len);
-    return write_frame(d, FRAME_BINARY, message, 1 + len);
+    if (d->closing)
+        return 0;
+    if (!chance_draw(chance_real(), mask, sizeof(mask)))
+        return -EIO;
+    return frame_write_message(&d->out, (unsigned char)kind, data, len, mask);
 }
 
 void duplex_close(struct duplex *d, enum frame_close code, const char *why)
@@ -293,7 +285,7 @@ void duplex_close(struct duplex *d, enum frame_close code, const char *why)
     if (!d->closing && chance_draw(chance_real(), mask, sizeof(mask)))
         (void)frame_write_close(&d->out, code, why, mask);
     d->closing = true;
-    (void)flush(d, NULL);
+    (void)duplex_flush(d, NULL);
 }
 
 static int take_frame(struct duplex *d, const struct frame *f,
@@ -342,7 +334,7 @@ int duplex_work(struct duplex *d, int (*fn)(void *arg, enum session_message kind
     int r = 0;
 
     d->more = true;
-    TRY(flush(d, err));
+    TRY(duplex_flush(d, err));
     TRY(take_frames(d, fn, arg, err));
     for (int i = 0; i < ROUNDS && d->more; i++) {
         r = receive(d, err);
@@ -353,5 +345,5 @@ int duplex_work(struct duplex *d, int (*fn)(void *arg, enum session_message kind
     }
     if (clock_mono_us() - d->heard_us > DUPLEX_LOST_US)
         return merr_set(err, -EPIPE, "the server has not said anything for 45 s");
-    return flush(d, err);
+    return duplex_flush(d, err);
 }

@@ -40,6 +40,9 @@ size_t duplex_queued(const struct duplex *d); /* bytes that wait to be sent */
 /* Send a message of this kind. -EMSGSIZE, -ENOMEM: it is lost, and nothing can be sent any more. */
 int duplex_send(struct duplex *d, enum session_message kind, const void *data, size_t len);
 
+/* Send what can be. Returns 0 or -EPIPE. */
+int duplex_flush(struct duplex *d, struct merr *err);
+
 /* Send all that waits, then a close. */
 void duplex_close(struct duplex *d, enum frame_close code, const char *why);
 

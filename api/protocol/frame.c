@@ -25,8 +25,11 @@ static void mask_bytes(char *data, size_t len, const unsigned char *mask)
         data[i] = (char)((unsigned char)data[i] ^ mask[i % 4]);
 }
 
-int frame_write(struct buf *b, enum frame_kind kind, const void *data, size_t len, const unsigned char *mask)
+/* A frame of two parts. */
+static int write_parts(struct buf *b, enum frame_kind kind, const void *first, size_t first_len, const void *data,
+                       size_t data_len, const unsigned char *mask)
 {
+    size_t len = first_len + data_len;
     unsigned char head[FRAME_HEAD_MAX] = {(unsigned char)(FIN | kind)};
     size_t n = 2;
     char *to;
@@ -52,12 +55,24 @@ int frame_write(struct buf *b, enum frame_kind kind, const void *data, size_t le
     if (!to)
         return -ENOMEM;
     memcpy(to, head, n);
-    if (len > 0)
-        memcpy(to + n, data, len);
+    if (first_len > 0)
+        memcpy(to + n, first, first_len);
+    if (data_len > 0)
+        memcpy(to + n + first_len, data, data_len);
     if (mask)
         mask_bytes(to + n, len, mask);
     buf_commit(b, n + len);
     return 0;
+}
+
+int frame_write(struct buf *b, enum frame_kind kind, const void *data, size_t len, const unsigned char *mask)
+{
+    return write_parts(b, kind, NULL, 0, data, len, mask);
+}
+
+int frame_write_message(struct buf *b, unsigned char kind, const void *data, size_t len, const unsigned char *mask)
+{
+    return write_parts(b, FRAME_BINARY, &kind, 1, data, len, mask);
 }
 
 static bool is_known(unsigned kind)

@@ -23,7 +23,7 @@
 enum frame_kind { FRAME_BINARY = 2, FRAME_CLOSE = 8, FRAME_PING = 9, FRAME_PONG = 10 };
 
 #define SESSION_WINDOW (256 << 10)
-#define SESSION_PIECE (32 << 10) /* bytes of input or output in a message, at most */
+#define SESSION_PIECE (60 << 10) /* bytes of input or output in a message, at most */
 
 enum session_message {
     SESSION_INPUT,        /* to the program */
@@ -58,6 +58,9 @@ struct frame {
 /* Append a frame of at most FRAME_MAX bytes; mask: four bytes by chance of a client, NULL of a server. Returns as
  * buf_add. */
 int frame_write(struct buf *b, enum frame_kind kind, const void *data, size_t len, const unsigned char *mask);
+
+/* The same of a session's message: its kind, then data. */
+int frame_write_message(struct buf *b, unsigned char kind, const void *data, size_t len, const unsigned char *mask);
 
 /* The frame that text begins with, unmasked in place. Returns how many bytes it takes, 0 while it is not whole, -EPROTO
  * when it is none, or masked where it should not be or the other way round, -EMSGSIZE beyond FRAME_MAX. */

@@ -16,8 +16,8 @@
 #include "base/thread.h"
 #include "server/http/http_upgrade.h"
 
-#define READ_MAX (64 << 10)
-#define SENT_MAX (64 << 10) /* sent bytes are dropped in lumps */
+#define READ_MAX (128 << 10)
+#define KEPT_MAX (4 * FRAME_MAX) /* bytes of memory that an empty buffer keeps */
 #define IN_MAX (4 * FRAME_MAX)
 #define OUT_MAX (RELAY_HELD + 4 * FRAME_MAX)
 #define ROUND_MS 1000
@@ -28,7 +28,6 @@ struct side {
     struct http_socket *socket; /* NULL: it has not joined, or is closed */
     int fd;
     struct buf in, out;
-    size_t sent;               /* bytes of out that went out */
     bool joining;              /* its request is answered */
     bool ended;                /* nothing more is read of it */
     bool told;                 /* it has been sent why the session ends, or closed first */
@@ -61,11 +60,6 @@ static void wake(struct relay *y)
 
 /* --- one session ------------------------------------------------------------------------------------------------- */
 
-static size_t waits(const struct side *d)
-{
-    return d->out.len - d->sent;
-}
-
 /* The session ends: whoever is there is told. */
 static void begin_end(struct session *s, int64_t now_us, enum frame_close code, const char *why)
 {
@@ -88,7 +82,6 @@ static void lose(struct session *s, int which, int64_t now_us, enum frame_close 
     d->ended = true;
     d->told = true;
     buf_clear(&d->out);
-    d->sent = 0;
     begin_end(s, now_us, code, why);
 }
 
@@ -109,7 +102,7 @@ static void pass(struct session *s, int which, int64_t now_us)
     size_t at = 0;
     ssize_t n = 0;
 
-    while (!d->ended && waits(to) < RELAY_HELD && waits(d) < RELAY_HELD &&
+    while (!d->ended && to->out.len < RELAY_HELD && d->out.len < RELAY_HELD &&
            (n = frame_read(d->in.data + at, d->in.len - at, true, &f)) > 0) {
         at += (size_t)n;
         if (f.kind == FRAME_BINARY && !s->last_us) {
@@ -133,7 +126,7 @@ static bool wants_input(const struct session *s, int which)
 {
     const struct side *d = &s->side[which];
 
-    return d->socket && !d->ended && waits(&s->side[!which]) < RELAY_HELD && waits(d) < RELAY_HELD;
+    return d->socket && !d->ended && s->side[!which].out.len < RELAY_HELD && d->out.len < RELAY_HELD;
 }
 
 static void take_input(struct session *s, int which, int64_t now_us)
@@ -155,22 +148,17 @@ static void send_output(struct session *s, int which, int64_t now_us)
 {
     struct side *d = &s->side[which];
 
-    while (waits(d) > 0) {
-        ssize_t n = send(d->fd, d->out.data + d->sent, waits(d), MSG_NOSIGNAL);
+    while (d->out.len > 0) {
+        ssize_t n = send(d->fd, d->out.data, d->out.len, MSG_NOSIGNAL);
 
         if (n < 0 && errno != EAGAIN && errno != EINTR)
             lose(s, which, now_us, FRAME_CLOSE_LOST, "it does not take what it is sent");
         if (n <= 0)
             break;
-        d->sent += (size_t)n;
+        buf_drop(&d->out, (size_t)n);
     }
-    if (waits(d) == 0) {
+    if (d->out.len == 0 && d->out.cap > KEPT_MAX)
         buf_clear(&d->out);
-        d->sent = 0;
-    } else if (d->sent >= SENT_MAX) {
-        buf_drop(&d->out, d->sent);
-        d->sent = 0;
-    }
 }
 
 /* What the time demands. */
@@ -202,7 +190,7 @@ static void look_at_clock(struct relay *y, struct session *s, int64_t now_us)
  * read takes back what the other end has not read yet. */
 static bool is_done(const struct side *d)
 {
-    return !d->joining && (!d->socket || (waits(d) == 0 && d->ended));
+    return !d->joining && (!d->socket || (d->out.len == 0 && d->ended));
 }
 
 static bool is_over(const struct session *s, int64_t now_us)
@@ -277,7 +265,7 @@ static nfds_t work(struct relay *y, struct pollfd *fds, int64_t now_us)
             if (!d->socket)
                 continue;
             fds[n].fd = d->fd;
-            fds[n].events = (short)((wants_input(s, i) ? POLLIN : 0) | (waits(d) > 0 ? POLLOUT : 0));
+            fds[n].events = (short)((wants_input(s, i) ? POLLIN : 0) | (d->out.len > 0 ? POLLOUT : 0));
             n += fds[n].events != 0;
         }
     }

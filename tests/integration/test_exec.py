@@ -64,6 +64,20 @@ def test_32_mb_both_ways_arrive_whole(cluster, job):
     assert hashlib.sha256(done.stdout).digest() == hashlib.sha256(data).digest()
 
 
+def test_a_reader_that_takes_its_time_gets_all_and_others_who_have_its_pipe_open_are_let_be(cluster, job):
+    there, back = os.pipe()
+    with subprocess.Popen([f"{BIN}/muster", "exec", job, "--", "seq", "300000"], stdout=back,
+                          env=cluster.cli_env()) as cli:
+        text = os.read(there, 1)  # it is at work, and its pipe is full soon
+        assert not fcntl.fcntl(back, fcntl.F_GETFL) & os.O_NONBLOCK
+        os.close(back)
+        while piece := os.read(there, 1 << 16):
+            text += piece
+        assert cli.wait(PATIENCE_S) == 0
+    os.close(there)
+    assert text == b"".join(b"%d\n" % i for i in range(1, 300001))
+
+
 def test_input_that_ends_is_ended_for_the_program_and_input_that_was_not_asked_for_is_left_alone(cluster, job):
     assert run(cluster, job, "-i", "--", "wc", "-c", input=b"12345").stdout == b"5\n"
     assert run(cluster, job, "--", "wc", "-c", input=b"12345").stdout == b"0\n"

@@ -109,6 +109,7 @@ static int open_pipes(struct inside *s, int theirs[3])
     for (int i = 0; i < 3; i++) {
         if (pipe2(ends, O_CLOEXEC) < 0)
             return -errno;
+        (void)fcntl(ends[0], F_SETPIPE_SZ, SESSION_WINDOW); /* else the ends wait for each other more often */
         theirs[i] = ends[i == IN ? 0 : 1];
         s->fd[i] = ends[i == IN ? 1 : 0];
     }
@@ -342,8 +343,7 @@ static bool work(struct inside *s, int signal_fd)
     bool more = false;
     int r = packets_flush(&s->wire);
 
-    (void)!read(signal_fd, &info, sizeof(info));
-    if (!s->ended)
+    if (read(signal_fd, &info, sizeof(info)) > 0 && !s->ended)
         s->ended = waitpid(s->child, &s->status, WNOHANG) == s->child;
     hear(s);
     if (!s->left && r == 0)

@@ -22,12 +22,15 @@ short packets_events(const struct packets *p)
     return (short)(POLLIN | (p->wait.len > 0 ? POLLOUT : 0));
 }
 
-/* 1: it was taken. */
-static int put(int fd, const void *data, size_t len)
+/* A packet of two parts. 1: it was taken. */
+static int put(int fd, const char *first, size_t first_len, const void *data, size_t len)
 {
+    struct iovec parts[2] = {{.iov_base = (void *)first, .iov_len = first_len},
+                             {.iov_base = (void *)data, .iov_len = len}};
+    struct msghdr m = {.msg_iov = parts, .msg_iovlen = 2};
     ssize_t n;
 
-    while ((n = send(fd, data, len, MSG_NOSIGNAL | MSG_DONTWAIT)) < 0 && errno == EINTR)
+    while ((n = sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT)) < 0 && errno == EINTR)
         ;
     if (n >= 0)
         return 1;
@@ -36,20 +39,18 @@ static int put(int fd, const void *data, size_t len)
 
 int packets_send(struct packets *p, enum session_message kind, const void *data, size_t len)
 {
-    char text[1 + FRAME_MAX];
+    char first = (char)kind;
     uint32_t size = (uint32_t)len + 1;
     int r = 0;
 
     if (len > FRAME_MAX)
         return -EMSGSIZE;
-    text[0] = (char)kind;
-    if (len > 0)
-        memcpy(text + 1, data, len);
     if (p->wait.len == 0)
-        r = put(p->fd, text, size);
+        r = put(p->fd, &first, 1, data, len);
     if (r != 0)
         return r < 0 ? r : 0;
-    if (buf_add(&p->wait, &size, sizeof(size)) < 0 || buf_add(&p->wait, text, size) < 0)
+    if (buf_add(&p->wait, &size, sizeof(size)) < 0 || buf_add(&p->wait, &first, 1) < 0 ||
+        buf_add(&p->wait, data, len) < 0)
         return -EMSGSIZE;
     return 0;
 }
@@ -63,7 +64,7 @@ int packets_flush(struct packets *p)
         uint32_t size;
 
         memcpy(&size, p->wait.data + at, sizeof(size));
-        r = put(p->fd, p->wait.data + at + sizeof(size), size);
+        r = put(p->fd, p->wait.data + at + sizeof(size), size, NULL, 0);
         at += r > 0 ? sizeof(size) + size : 0;
     }
     buf_drop(&p->wait, at);

@@ -305,9 +305,8 @@ static void pass_on(struct session *s)
 
         if (duplex_queued(s->duplex) >= QUEUED_MOST)
             p[1].events &= (short)~POLLIN;
-        if (!duplex_more(s->duplex))
-            (void)poll(p, 3, 1000);
-        if (read(s->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info))
+        (void)poll(p, 3, duplex_more(s->duplex) ? 0 : 1000);
+        if (p[2].revents && read(s->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info))
             break; /* the agent or the rank has ended */
         r = packets_flush(&s->packets);
         r = r == 0 || r == -EPIPE ? from_program(s) : r;
