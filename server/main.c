@@ -16,6 +16,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "api/client/tool.h"
 #include "base/buf.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -64,6 +65,7 @@ struct settings {
     const char *advertise, *node_ca, *spare, *docs;
     int node_certificate_s;
     int exec_idle_s;
+    const char *provider, *provider_queues, *provider_ca;
     const char *webhook_allow, *mail_relay, *mail_from, *mail_domains, *otlp;
     bool insecure, accept_loss, standby, no_exec, webhook_http;
 };
@@ -91,6 +93,9 @@ struct server { /* all that runs */
     struct core *core;
     struct http *http;
     struct routes_arg arg;
+    struct provider_program provider;
+    char provider_path[4200];
+    struct buf provider_ca;
 };
 
 #define AT(member) .at = OPTION_AT(struct settings, member)
@@ -219,6 +224,14 @@ static const struct option_row rows[] = {
      "devices of a class that are kept free for runs that a failure of a node or device has hurt; N:warm: and on them "
      "and on those of training runs a started muster-train waits for the next attempt",
      OPTION_TEXT, AT(spare)},
+    {"provider", 0, "NAME",
+     "have nodes lent while jobs wait for devices, by slurm or by the program of this path (docs/slurm.md)",
+     OPTION_TEXT, AT(provider)},
+    {"provider-queues", 0, "QUEUE:KEY=VALUE,…;…",
+     "what it lends, such as p:devices=8,class=h100,most=16,fixed=0,time=8h,idle=5m,grace=1m,account=ml", OPTION_TEXT,
+     AT(provider_queues)},
+    {"provider-ca", 0, "FILE", "certificate that the agents of such nodes trust for https, instead of the system's",
+     OPTION_TEXT, AT(provider_ca)},
     {"docs", 0, "DIR",
      "the documentation as `make docs` makes it, served at /docs (default: where it lies beside musterd)", OPTION_TEXT,
      AT(docs)},
@@ -460,6 +473,39 @@ static int start_traces(const struct settings *o, struct server *s, struct otlp_
     return 0;
 }
 
+/* Who lends nodes, if anybody does. */
+static int find_provider(const struct settings *o, struct server *s, struct core_cfg *cfg, struct merr *err)
+{
+    bool slurm = o->provider && strcmp(o->provider, "slurm") == 0;
+    ssize_t n = readlink("/proc/self/exe", s->provider_path, 4096);
+
+    if (!o->provider)
+        return o->provider_queues || o->provider_ca
+                   ? merr_set(err, -EINVAL, "--provider-queues and --provider-ca are for a --provider")
+                   : 0;
+    if (!o->provider_queues)
+        return merr_set(err, -EINVAL, "--provider wants --provider-queues, such as p:devices=8,most=4,time=8h");
+    if (!*s->url)
+        return merr_set(err, -EINVAL, "nodes that are lent must know where this server is: give --advertise URL");
+    while (n > 0 && s->provider_path[n - 1] != '/')
+        n--;
+    if (slurm && n > 0)
+        (void)snprintf(s->provider_path + n, sizeof(s->provider_path) - (size_t)n, "muster");
+    else
+        (void)snprintf(s->provider_path, sizeof(s->provider_path), "%s", o->provider);
+    if (!slurm) /* what lies beside this program is as good as it */
+        TRY(tool_check(s->provider_path, err));
+    s->provider = (struct provider_program){.argv = {s->provider_path, slurm ? "slurm" : NULL, "provider"}};
+    buf_init(&s->provider_ca, 1 << 20);
+    if (o->provider_ca)
+        TRY(io_read_file(o->provider_ca, &s->provider_ca, err));
+    cfg->supply.way = (struct provider_way){.call = provider_command, .self = &s->provider};
+    cfg->supply.queues = o->provider_queues;
+    cfg->supply.url = s->url;
+    cfg->supply.ca = o->provider_ca ? buf_text(&s->provider_ca) : NULL;
+    return 0;
+}
+
 static int start_core(const struct settings *o, struct server *s, struct merr *err)
 {
     char folder[4200];
@@ -532,6 +578,7 @@ static int start_core(const struct settings *o, struct server *s, struct merr *e
         r = start_post(o, s, &cfg.way, err);
     if (r == 0)
         r = start_traces(o, s, &cfg.traces, err);
+    r = r == 0 ? find_provider(o, s, &cfg, err) : r;
     s->stats = stats_new();
     if (r == 0 && !s->stats)
         r = merr_set(err, -ENOMEM, "out of memory");
@@ -653,6 +700,7 @@ static void stop(struct server *s)
         http_stop(s->http);
     relay_free(s->relay);
     turn_free(s->core);
+    buf_clear(&s->provider_ca);
     audit_file_close(s->audit_file);
     store_close(s->store);
     watermark_close(s->watermark);

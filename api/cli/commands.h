@@ -56,6 +56,9 @@ int nodes_end(struct cli *c);
 void nodes_print(const json_t *nodes, bool clear); /* as a table; clear: over another one */
 int nodes_remove(struct cli *c);
 int nodes_enroll(struct cli *c);
+int slurm_up(struct cli *c);
+int slurm_provider(struct cli *c);
+int allocations_list(struct cli *c);
 int nodes_forget(struct cli *c);
 int top_run(struct cli *c);
 int projects_list(struct cli *c);

@@ -96,6 +96,18 @@ static const struct wire_field fields[] = {
      .kind = WIRE_BOOL,
      WIRE_AT(registration, no_exec),
      .what = "the agent joins no sessions beside ranks"},
+    {.name = "leaves_at_us",
+     .kind = WIRE_LONG,
+     .flags = WIRE_OMIT,
+     WIRE_AT(registration, leaves_at_us),
+     .min = 0,
+     .max = INT64_MAX,
+     .what = "when the node goes for good, microseconds since 1970; 0: nobody said"},
+    {.name = "leaving",
+     .kind = WIRE_BOOL,
+     .flags = WIRE_OMIT,
+     WIRE_AT(registration, leaving),
+     .what = "the agent was told to leave: what runs there moves away by then, and the node goes off the list"},
 };
 
 const struct wire_message registration_message = {

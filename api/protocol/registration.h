@@ -31,6 +31,8 @@ struct registration {
     json_t *profiles;             /* NULL: nothing was measured */
     bool shared_account;          /* ranks run as the agent's own user */
     bool no_exec;                 /* it joins no sessions beside them */
+    int64_t leaves_at_us;         /* wall: the node goes for good then; 0: nobody said */
+    bool leaving;                 /* its agent was told to: what runs there is to move away by then */
     char rack[PROTOCOL_NODE_MAX]; /* what the node shares a switch and power with; "": not told */
 };
 

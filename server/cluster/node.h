@@ -68,9 +68,11 @@ struct node {
     char boot_id[64], incarnation[64];
     int64_t seq; /* of its newest registration, by that incarnation */
     enum node_contact contact;
-    bool registered; /* with this musterd */
-    bool changed;    /* what the store keeps of it, since it was kept last */
-    bool drain;      /* nobody gets its devices, and its jobs leave: health says why */
+    bool registered;   /* with this musterd */
+    bool changed;      /* what the store keeps of it, since it was kept last */
+    bool drain;        /* nobody gets its devices, and its jobs leave: health says why */
+    int64_t leaves_us; /* wall: it goes for good then, as its agent says; 0: it stays */
+    bool leaving;      /* its agent was told to: it goes off the list once nothing is left there */
     struct health health;
     struct node_test test;
     int64_t check_after_us;        /* monotonic: what its checks say is not taken in before */

@@ -14,6 +14,7 @@
 #include "server/control/contact.h"
 #include "server/control/load.h"
 #include "server/control/learn.h"
+#include "server/control/leaving.h"
 #include "server/control/reports.h"
 #include "server/control/state.h"
 #include "server/http/call.h"
@@ -206,6 +207,7 @@ static void take_registration(struct core *c, struct call *call, const struct re
         return;
     }
     lose_vanished(c, n, vanishing, n_vanishing);
+    leaving_take(c, n, r);
     change_assignments(c, r->node);
     c->schedule_wanted = true;
     call_answer_new(call, 200,

@@ -177,8 +177,8 @@ static void forget(struct core *c, struct booking *b)
     c->schedule_wanted = true;
 }
 
-/* It is kept, and a round follows. b is taken over. */
-static void keep(struct core *c, struct call *call, struct booking *b)
+/* It is kept, and a round follows. b is taken over. Borrowed; NULL: there is no room for it. */
+static const struct booking *put(struct core *c, struct booking *b)
 {
     const struct booking *kept;
     char name[24];
@@ -186,9 +186,7 @@ static void keep(struct core *c, struct call *call, struct booking *b)
 
     if (bookings_take(&c->bookings, b, &id) < 0) {
         free(b->parts);
-        call_problem(call, 503, "too-many-bookings", "%d windows and reservations are the most this server keeps",
-                     BOOKINGS_MAX);
-        return;
+        return NULL;
     }
     kept = bookings_find(&c->bookings, id);
     bookings_name(kept, name);
@@ -196,6 +194,18 @@ static void keep(struct core *c, struct call *call, struct booking *b)
         state_fatal(c, "out of memory for a booking");
     (void)bookings_mark(&c->bookings, &c->cluster, c->now.wall_us);
     c->schedule_wanted = true;
+    return kept;
+}
+
+static void keep(struct core *c, struct call *call, struct booking *b)
+{
+    const struct booking *kept = put(c, b);
+
+    if (!kept) {
+        call_problem(call, 503, "too-many-bookings", "%d windows and reservations are the most this server keeps",
+                     BOOKINGS_MAX);
+        return;
+    }
     call_changed_new(call, NULL, view(c, kept));
     call_answer_new(call, 201, view(c, kept));
 }
@@ -223,12 +233,36 @@ static struct booking *end_of(const struct core *c, const char *node)
     return NULL;
 }
 
+void booking_node_gone(struct core *c, const char *node)
+{
+    struct booking *b = end_of(c, node);
+
+    if (b)
+        forget(c, b);
+}
+
+/* The rest of a booking by which the node goes, in place of the one that it has. False: no memory. */
+static bool make_end(struct core *c, const char *node, int64_t at, struct booking *b)
+{
+    int64_t now = c->now.wall_us;
+
+    b->span = (struct calendar_span){.from_us = at > now ? at : now, .to_us = CALENDAR_NEVER_US};
+    b->parts = calloc(1, sizeof(*b->parts));
+    if (!b->parts)
+        return false;
+    (void)snprintf(b->parts[0].node, sizeof(b->parts[0].node), "%s", node);
+    b->parts[0].slot = BOOKINGS_ALL;
+    b->n_parts = 1;
+    booking_node_gone(c, node);
+    return true;
+}
+
 void booking_end_node(struct core *c, struct call *call)
 {
     static const char *const known[] = {"at", "reason", NULL};
     const char *node = http_param(call->req, 0);
     int64_t now = c->now.wall_us, at;
-    struct booking b = {.reserved = false}, *before;
+    struct booking b = {.reserved = false};
 
     if (!cluster_node(&c->cluster, node)) {
         call_problem(call, 404, "unknown-node", "no node '%s'; `muster nodes` shows those there are", node);
@@ -241,19 +275,23 @@ void booking_end_node(struct core *c, struct call *call)
         refuse(call, "at", "a time such as 2026-11-21T06:00:00Z, no more than 366 days from now");
         return;
     }
-    b.span = (struct calendar_span){.from_us = at > now ? at : now, .to_us = CALENDAR_NEVER_US};
-    b.parts = calloc(1, sizeof(*b.parts));
-    if (!b.parts) {
-        call_problem(call, 503, "no-memory", "out of memory");
-        return;
-    }
     (void)snprintf(b.by, sizeof(b.by), "%s", http_identity(call->req)->user);
-    (void)snprintf(b.parts[0].node, sizeof(b.parts[0].node), "%s", node);
-    b.parts[0].slot = BOOKINGS_ALL;
-    b.n_parts = 1;
-    if ((before = end_of(c, node)))
-        forget(c, before);
-    keep(c, call, &b);
+    if (make_end(c, node, at, &b))
+        keep(c, call, &b);
+    else
+        call_problem(call, 503, "no-memory", "out of memory");
+}
+
+bool booking_node_goes(struct core *c, const char *node, int64_t at_us)
+{
+    const struct booking *is = end_of(c, node);
+    struct booking b = {.reserved = false};
+
+    if (is && is->span.from_us == at_us)
+        return true;
+    (void)snprintf(b.by, sizeof(b.by), "%s", node);
+    (void)snprintf(b.reason, sizeof(b.reason), "its agent says so");
+    return make_end(c, node, at_us, &b) && put(c, &b) != NULL;
 }
 
 void booking_add_reservation(struct core *c, struct call *call)

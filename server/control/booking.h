@@ -5,6 +5,9 @@
 #ifndef MUSTER_SERVER_BOOKING_H
 #define MUSTER_SERVER_BOOKING_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "base/merr.h"
 #include "server/cluster/bookings.h"
 
@@ -17,6 +20,9 @@ void booking_list_maintenance(struct core *c, struct call *call);
 void booking_drop_maintenance(struct core *c, struct call *call);
 /* A node goes at a time, for good: nothing is put there that runs for longer, and who is there leaves before. */
 void booking_end_node(struct core *c, struct call *call);
+/* The same, as its agent says it; false: there is no room for it. And a node that has gone needs none any more. */
+bool booking_node_goes(struct core *c, const char *node, int64_t at_us);
+void booking_node_gone(struct core *c, const char *node);
 void booking_add_reservation(struct core *c, struct call *call);
 void booking_list_reservations(struct core *c, struct call *call);
 void booking_drop_reservation(struct core *c, struct call *call);

@@ -221,9 +221,9 @@ static void lose_suspects(struct core *c, struct node *n)
     }
 }
 
-static void lose_node(struct core *c, struct node *n)
+void contact_lose(struct core *c, struct node *n, const char *why)
 {
-    log_warn("node %s is lost: no word from it for %d s", n->name, c->cfg.lost_after_s);
+    log_warn("node %s is lost: %s", n->name, why);
     n->contact = NODE_LOST;
     if (n->lost_wall_us == 0)
         n->lost_wall_us = c->now.wall_us;
@@ -239,6 +239,14 @@ static void lose_node(struct core *c, struct node *n)
     }
 }
 
+static void lose_silent(struct core *c, struct node *n)
+{
+    char why[64];
+
+    (void)snprintf(why, sizeof(why), "no word from it for %d s", c->cfg.lost_after_s);
+    contact_lose(c, n, why);
+}
+
 void contact_tick(struct core *c)
 {
     for (size_t i = 0; i < c->cluster.n_nodes; i++) {
@@ -250,7 +258,7 @@ void contact_tick(struct core *c)
         if (n->contact == NODE_READY && silent_s >= c->cfg.unknown_after_s)
             become_unknown(c, n, "its runs go on");
         if (n->contact == NODE_UNKNOWN && silent_s >= c->cfg.lost_after_s)
-            lose_node(c, n);
+            lose_silent(c, n);
     }
     forget_lost(c);
 }

@@ -30,6 +30,9 @@ void contact_end_unstarted(struct core *c, struct node *n, const struct report *
 /* Another agent is this node now: the one before is to end. */
 void contact_replace(struct core *c, const struct node *n);
 
+/* The node is lost, and so are all runs on it. */
+void contact_lose(struct core *c, struct node *n, const char *why);
+
 /* The node leaves the list: n is freed, its agent told to end. */
 void contact_remove(struct core *c, struct node *n, const char *actor);
 

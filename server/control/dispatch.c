@@ -550,6 +550,16 @@ static int most_in_rack(struct core *c, const struct entry *e, uint64_t classes)
     return most;
 }
 
+/* Devices of these classes that a provider may lend. */
+static int count_lendable(const struct core *c, uint64_t classes)
+{
+    int n = 0;
+
+    for (size_t i = 0; c->supply && i < CLASSES_MAX; i++)
+        n += classes >> i & 1 ? c->lendable[i] : 0;
+    return n;
+}
+
 bool dispatch_can_run(struct core *c, const struct entry *e, char *ret_why, size_t size)
 {
     char how[320];
@@ -590,6 +600,8 @@ bool dispatch_can_run(struct core *c, const struct entry *e, char *ret_why, size
             return false;
         }
     }
+    if (total < least && total + count_lendable(c, classes) >= least)
+        return true;
     if (c->cluster.n_nodes > 0 && total < least &&
         classes != classes_usable(&c->cluster.classes, e->job.kind, e->classes)) {
         (void)snprintf(

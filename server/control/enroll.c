@@ -136,31 +136,48 @@ static const char *node_of(struct call *call)
     return NULL;
 }
 
+int enroll_code(struct core *c, const char *node, int life_s, char ret[AUTH_TOKEN_MAX])
+{
+    struct code code = {.expires_us = c->now.wall_us + life_s * INT64_C(1000000)};
+    struct merr err;
+
+    (void)drop_old(c, node); /* a newer code takes their place */
+    if (c->enroll->n == ENROLL_CODES_MAX)
+        return -ENOSPC;
+    (void)snprintf(code.node, sizeof(code.node), "%s", node);
+    if (auth_secret(c->cfg.chance, "mjc_", ret, &err) < 0 || auth_hash(ret, code.hash) < 0 || keep(c, &code) < 0)
+        return -EIO;
+    c->enroll->v[c->enroll->n++] = code;
+    return 0;
+}
+
 void enroll_make(struct core *c, struct call *call)
 {
     const char *node = node_of(call);
     char text[AUTH_TOKEN_MAX], expires_at[CLOCK_RFC3339_MAX];
-    struct code code = {.expires_us = c->now.wall_us + AGENT_CODE_S * INT64_C(1000000)};
-    struct merr err;
+    int64_t life_s = call_number(call, "life_s", AGENT_CODE_S);
+    int r;
 
     if (!node)
         return;
-    (void)drop_old(c, node); /* a newer code takes their place */
-    if (c->enroll->n == ENROLL_CODES_MAX) {
-        call_problem(call, 429, "too-many-codes",
-                     "%d codes are open, as many as can be; they end %d s after they were made", ENROLL_CODES_MAX,
-                     AGENT_CODE_S);
+    r = enroll_code(c, node, (int)life_s, text);
+    if (r < 0) {
+        call_problem(call, r == -ENOSPC ? 429 : 503, r == -ENOSPC ? "too-many-codes" : "no-code",
+                     r == -ENOSPC ? "%d codes are open, as many as can be; `muster node forget` voids one"
+                                  : "no random bytes or no memory for a code of %d",
+                     ENROLL_CODES_MAX);
         return;
     }
-    (void)snprintf(code.node, sizeof(code.node), "%s", node);
-    if (auth_secret(c->cfg.chance, "mjc_", text, &err) < 0 || auth_hash(text, code.hash) < 0 || keep(c, &code) < 0) {
-        call_problem(call, 503, "no-code", "no random bytes or no memory for a code");
-        return;
-    }
-    c->enroll->v[c->enroll->n++] = code;
     note_by(c, call, "enrolled", node);
-    clock_rfc3339(code.expires_us, expires_at);
+    clock_rfc3339(c->now.wall_us + life_s * 1000000, expires_at);
     call_answer_new(call, 201, json_pack("{s:s, s:s, s:s}", "node", node, "code", text, "expires_at", expires_at));
+}
+
+void enroll_void(struct core *c, const char *node)
+{
+    (void)drop_old(c, node);
+    if (c->cfg.auth && auth_revoke_node(c->cfg.auth, node) > 0)
+        cut_off(c, node);
 }
 
 void enroll_forget(struct core *c, struct call *call)

@@ -9,8 +9,10 @@
 #define MUSTER_SERVER_ENROLL_H
 
 #include "base/merr.h"
+#include "server/control/auth.h"
 
-#define ENROLL_CODES_MAX 1024
+#define ENROLL_CODES_MAX 4096
+#define ENROLL_LIFE_MAX_S (7 * 86400) /* nodes that are asked for may come days later */
 
 struct call;
 struct core;
@@ -21,6 +23,12 @@ void enroll_free(struct enroll *all);
 
 /* The codes that the store has. 0; -EIO, -ENOMEM with words. */
 int enroll_load(struct core *c, struct merr *err);
+
+/* A code for a node that is asked for of others, good for so long. 0; -ENOSPC: there are too many; -EIO. */
+int enroll_code(struct core *c, const char *node, int life_s, char ret[AUTH_TOKEN_MAX]);
+
+/* It does not come any more: its codes and its token are void. */
+void enroll_void(struct core *c, const char *node);
 
 void enroll_make(struct core *c, struct call *call);   /* POST /v1/nodes/{id}/enroll */
 void enroll_forget(struct core *c, struct call *call); /* DELETE /v1/nodes/{id}/enroll: token and codes are void */

@@ -48,9 +48,10 @@ static void actor_of(const struct call *call, char *ret, size_t size)
     (void)snprintf(ret, size, "user:%s", http_identity(call->req)->user);
 }
 
-/* Who is on its way off the node already is to be gone by then. */
-static void hurry(struct core *c, const struct node *n)
+void nodes_hurry(struct core *c, struct node *n, int64_t by_us)
 {
+    n->drain_by_us = by_us;
+    change_node(c, n);
     for (size_t k = 0; k < n->n_slots; k++) {
         struct entry *e = n->slots[k].job ? table_find(&c->jobs, n->slots[k].job) : NULL;
 
@@ -68,11 +69,8 @@ void nodes_drain(struct core *c, struct call *call)
 
     if (!n)
         return;
-    if (us > 0) {
-        n->drain_by_us = c->now.mono_us + us;
-        hurry(c, n);
-        change_node(c, n);
-    }
+    if (us > 0)
+        nodes_hurry(c, n, c->now.mono_us + us);
     actor_of(call, actor, sizeof(actor));
     if (n->health.state != HEALTH_HELD || reason) /* the next round moves its jobs */
         care_hold(c, n, actor, reason ? reason : "");
@@ -115,8 +113,7 @@ void nodes_test(struct core *c, struct call *call)
         call_answer_new(call, 202, view_node(c, n));
 }
 
-/* Whether the node has to stay on the list, and why. */
-static bool is_needed(const struct core *c, const struct node *n, char *ret_why, size_t size)
+bool nodes_needs(const struct core *c, const struct node *n, char *ret_why, size_t size)
 {
     uint64_t held = n->contact == NODE_LOST ? 0 : source_nodes_job_on(c, n);
     bool silent = n->contact == NODE_UNKNOWN || !n->registered;
@@ -159,7 +156,7 @@ void nodes_remove(struct core *c, struct call *call)
 
     if (!n)
         return;
-    if (is_needed(c, n, why, sizeof(why))) {
+    if (nodes_needs(c, n, why, sizeof(why))) {
         call_problem(call, 409, "node-in-use", "%s", why);
         return;
     }

@@ -44,6 +44,7 @@ const struct query_parameter queries_series[] = {QUERY_TEXT("names"), QUERY_NUMB
                                                  END};
 const struct query_parameter queries_nodes[] = {LIMIT, QUERY_TEXT("cursor"), END};
 const struct query_parameter queries_drain[] = {QUERY_NUMBER("deadline_s", 1, 86400), QUERY_TEXT("reason"), END};
+const struct query_parameter queries_enroll[] = {QUERY_NUMBER("life_s", 1, 604800), END};
 const struct query_parameter queries_assignments[] = {QUERY_NUMBER("version", 0, INT64_MAX), WAIT,
                                                       QUERY_TEXT("incarnation"), END};
 const struct query_parameter queries_keys[] = {QUERY_NUMBER("since", 0, INT64_MAX), WAIT, QUERY_TEXT("incarnation"),

@@ -355,13 +355,13 @@ int records_read_arrays(struct core *c, struct merr *err)
 
 static bool put_node(struct core *c, const struct node *n)
 {
-    json_t *o =
-        json_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:I, s:b, s:I, s:I, s:I, s:o, s:o, s:O*}", "address", n->address,
-                  "rack", n->rack, "version", n->release, "boot_id", n->boot_id, "incarnation", n->incarnation,
-                  "shared_account", n->shared_account, "seq", (json_int_t)n->seq, "drain", n->drain, "drain_by_us",
-                  (json_int_t)moment_wall_of(&c->now, n->drain_by_us), "lost_us", (json_int_t)n->lost_wall_us,
-                  "seen_us", (json_int_t)n->seen_wall_us, "slots", slots_record(&c->cluster.classes, n), "health",
-                  health_record(&n->health), "test", n->test.result);
+    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:I, s:b, s:I, s:I, s:I, s:o, s:o, s:I, s:b, s:O*}",
+                          "address", n->address, "rack", n->rack, "version", n->release, "boot_id", n->boot_id,
+                          "incarnation", n->incarnation, "shared_account", n->shared_account, "seq", (json_int_t)n->seq,
+                          "drain", n->drain, "drain_by_us", (json_int_t)moment_wall_of(&c->now, n->drain_by_us),
+                          "lost_us", (json_int_t)n->lost_wall_us, "seen_us", (json_int_t)n->seen_wall_us, "slots",
+                          slots_record(&c->cluster.classes, n), "health", health_record(&n->health), "leaves_us",
+                          (json_int_t)n->leaves_us, "leaving", n->leaving, "test", n->test.result);
 
     return records_put_row_new(c, STORE_NODES, n->name, o);
 }
@@ -430,6 +430,8 @@ int records_take_node(struct core *c, const struct store_row *row, struct merr *
     n->drain_by_us = moment_mono_of(&c->now, json_integer_value(json_object_get(o, "drain_by_us")));
     n->lost_wall_us = json_integer_value(json_object_get(o, "lost_us"));
     n->seen_wall_us = json_integer_value(json_object_get(o, "seen_us"));
+    n->leaves_us = json_integer_value(json_object_get(o, "leaves_us"));
+    n->leaving = json_is_true(json_object_get(o, "leaving"));
     n->contact = NODE_UNKNOWN;
     n->seen_us = c->now.mono_us;
     cluster_slots_changed(&c->cluster);

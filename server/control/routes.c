@@ -39,6 +39,7 @@
 #include "server/control/secrets.h"
 #include "server/control/sessions.h"
 #include "server/control/state.h"
+#include "server/control/supply.h"
 #include "server/control/timeline.h"
 #include "server/control/tokens.h"
 #include "server/control/turn.h"
@@ -132,6 +133,7 @@ PLAIN(webhook_calls_deliveries)
 RUN(webhook_calls_add)
 RUN(webhook_calls_patch)
 PLAIN(nodes_cluster)
+PLAIN(supply_list)
 PLAIN(booking_list_maintenance)
 PLAIN(booking_drop_maintenance)
 PLAIN(booking_list_reservations)
@@ -676,9 +678,10 @@ const struct http_route routes_table[] = {
     {"POST", "/v1/nodes/{id}/test", ROLE_ADMIN, on_nodes_test, 0, NULL},
     {"POST", "/v1/nodes/{id}/end", ROLE_ADMIN, on_booking_end_node, 0, NULL},
     {"DELETE", "/v1/nodes/{id}", ROLE_ADMIN, on_nodes_remove, 0, NULL},
-    {"POST", "/v1/nodes/{id}/enroll", ROLE_ADMIN, on_enroll_make, 0, NULL},
+    {"POST", "/v1/nodes/{id}/enroll", ROLE_ADMIN, on_enroll_make, 0, queries_enroll},
     {"DELETE", "/v1/nodes/{id}/enroll", ROLE_ADMIN, on_enroll_forget, 0, NULL},
     {"GET", "/v1/cluster", ROLE_VIEWER, on_nodes_cluster, 0, NULL},
+    {"GET", "/v1/allocations", ROLE_VIEWER, on_supply_list, 0, NULL},
     {"GET", "/v1/cluster/snapshot", ROLE_ADMIN, on_nodes_snapshot, 0, NULL},
     {"GET", "/v1/schema", ROLE_VIEWER, on_schema, 0, NULL},
     {"GET", "/v1/profiles", ROLE_VIEWER, on_plans_profiles, 0, NULL},

@@ -22,6 +22,7 @@
 #include "server/cluster/cluster.h"
 #include "server/cluster/spares.h"
 #include "server/control/moment.h"
+#include "server/control/provider.h"
 #include "server/control/table.h"
 #include "server/control/otlp.h"
 #include "server/http/call.h"
@@ -50,6 +51,7 @@ struct readers;
 struct relay;
 struct scrapes;
 struct storing;
+struct supply;
 struct usage;
 struct waiters;
 struct traces;
@@ -79,14 +81,19 @@ struct core_cfg {
     struct spool spool;           /* borrowed: what jobs print and measure */
     struct bundle_store *bundles; /* borrowed: what users upload; NULL: nothing is taken */
     struct auth *auth;            /* borrowed */
-    const struct sealing_key *secret_key;      /* borrowed; NULL: there are no secrets */
-    struct post_way way;                       /* borrowed: of messages to others */
-    struct otlp_way traces;                    /* borrowed: of spans to a collector */
-    struct relay *relay;                       /* borrowed; NULL: nobody has sessions in jobs */
-    const struct node_ca *node_ca;             /* borrowed; NULL: agents show no certificates */
-    const char *run_key;                       /* borrowed: for proofs of runs (agent_rights.h) */
-    struct watermark *watermark;               /* borrowed; NULL: none is kept */
-    bool accept_loss;                          /* go on where the store lacks what was acknowledged */
+    const struct sealing_key *secret_key; /* borrowed; NULL: there are no secrets */
+    struct post_way way;                  /* borrowed: of messages to others */
+    struct otlp_way traces;               /* borrowed: of spans to a collector */
+    struct relay *relay;                  /* borrowed; NULL: nobody has sessions in jobs */
+    const struct node_ca *node_ca;        /* borrowed; NULL: agents show no certificates */
+    const char *run_key;                  /* borrowed: for proofs of runs (agent_rights.h) */
+    struct watermark *watermark;          /* borrowed; NULL: none is kept */
+    bool accept_loss;                     /* go on where the store lacks what was acknowledged */
+    struct {                              /* of nodes that are lent (supply.h) */
+        struct provider_way way;          /* borrowed; call NULL: nobody lends any */
+        const char *queues;               /* allocations.h */
+        const char *url, *ca;             /* of this server; what its certificate is signed by, as PEM, or NULL */
+    } supply;
     bool marked;                               /* the store is known to lack nothing */
     const struct clock *clock;                 /* borrowed; read by the turn alone */
     const struct chance *chance;               /* borrowed */
@@ -159,6 +166,8 @@ struct core {
     struct looks *looks;
     struct learned *learned; /* of kinds.c */
     struct scrapes *scrapes;
+    struct supply *supply;     /* NULL: nobody lends nodes; else of each class */
+    int lendable[CLASSES_MAX]; /* so many devices at most */
     struct log_quota log_quota;
     struct ahead ahead;
     int64_t bundles_due_us;   /* monotonic: when uploads are looked through next */

@@ -23,6 +23,7 @@
 #include "server/control/events.h"
 #include "server/control/files.h"
 #include "server/control/source_nodes.h"
+#include "server/control/leaving.h"
 #include "server/control/limits.h"
 #include "server/control/load.h"
 #include "server/control/log_quota.h"
@@ -38,6 +39,7 @@
 #include "server/control/scrapes.h"
 #include "server/control/secrets.h"
 #include "server/control/storing.h"
+#include "server/control/supply.h"
 #include "server/control/usage.h"
 #include "server/control/waiters.h"
 #include "server/control/wall.h"
@@ -219,6 +221,8 @@ static void tick(struct core *c)
     c->turn.next_tick_us = now + TICK_US;
     contact_tick(c);
     care_tick(c);
+    supply_tick(c);
+    leaving_tick(c);
     booking_tick(c);
     dispatch_tick(c);
     limits_tick(c);
@@ -309,6 +313,7 @@ bool turn_take(struct core *c, struct call *list)
     if (durable) {
         webhook_send_due(c);
         trace_due(c);
+        supply_send(c);
         events_publish(c);
         audit_publish(c);
         places_note(c, mono_us(c) + PLACES_WAIT_US);
@@ -383,6 +388,7 @@ void turn_free(struct core *c)
     if (!c)
         return;
     files_free(c->files);
+    supply_free(c->supply);
     readers_free(c->readers);
     readers_stop(c->intake);
     readers_free(c->intake);
@@ -460,7 +466,9 @@ static int make(const struct core_cfg *cfg, struct store *store, struct stats *s
     c->turn.marked = cfg->marked;
     read_clock(c);
     c->turn.wall_ahead_us = c->now.wall_us - c->now.mono_us;
+    r = r == 0 ? supply_start(c, threads, &c->supply, err) : r;
     r = r == 0 ? load_all(c, err) : r;
+    r = r == 0 ? supply_load(c, err) : r;
     if (r == 0)
         r = files_start(&c->cfg.spool, threads, c, &c->files, err);
     r = r == 0 ? places_start(c, threads, &c->places, err) : r;

@@ -204,11 +204,12 @@ json_t *view_node(const struct core *c, const struct node *n)
                       "job", s->job ? job : NULL, "rank", s->job ? json_integer(s->rank) : json_null(), "gpu",
                       gpus_view(n, s->slot), "slow", stragglers_view(s), "calendar", calendar_view(s)));
     }
-    return json_pack("{s:s, s:s, s:s, s:s*, s:s, s:b, s:o, s:o, s:o, s:o*, s:o*, s:o, s:o}", "id", n->name, "state",
-                     node_state(c, n), "address", n->address, "rack", *n->rack ? n->rack : NULL, "version", n->release,
-                     "shared_account", n->shared_account, "last_seen", cluster_time(n->seen_wall_us), "drain_by",
-                     cluster_time(moment_wall_of(&c->now, n->drain_by_us)), "slots", slots, "nic", links_nic_view(n),
-                     "links", links_view(n), "health", health_view(&n->health, c->now.wall_us), "test", test_view(n));
+    return json_pack("{s:s, s:s, s:s, s:s*, s:s, s:b, s:o, s:o, s:o, s:o, s:o*, s:o*, s:o, s:o}", "id", n->name,
+                     "state", node_state(c, n), "address", n->address, "rack", *n->rack ? n->rack : NULL, "version",
+                     n->release, "shared_account", n->shared_account, "last_seen", cluster_time(n->seen_wall_us),
+                     "drain_by", cluster_time(moment_wall_of(&c->now, n->drain_by_us)), "leaves_at",
+                     cluster_time(n->leaves_us), "slots", slots, "nic", links_nic_view(n), "links", links_view(n),
+                     "health", health_view(&n->health, c->now.wall_us), "test", test_view(n));
 }
 
 uint64_t view_node_mark(const struct core *c, const struct node *n)
@@ -239,6 +240,7 @@ uint64_t view_node_mark(const struct core *c, const struct node *n)
                      hash_xxh3(n->rack, strlen(n->rack)),
                      hash_xxh3(n->release, strlen(n->release)),
                      (uint64_t)n->drain_by_us,
+                     (uint64_t)n->leaves_us,
                      n->n_links > 0 ? n->n_links + (uint64_t)n->links[n->n_links - 1].at_us : 0,
                      (uint64_t)n->nic,
                      n->shared_account,

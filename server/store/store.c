@@ -552,6 +552,7 @@ static const char *const table_key[STORE_TABLES] = {
     [STORE_BOOKINGS] = "muster:bookings",
     [STORE_WEBHOOKS] = "muster:webhooks",
     [STORE_DELIVERIES] = "muster:deliveries",
+    [STORE_ALLOCATIONS] = "muster:allocations",
 };
 
 void store_put(struct store *s, enum store_table table, const char *name, const char *text)

@@ -58,9 +58,10 @@ LAYERS = {"worker/engine/comm": [
     ["block", "gpt2", "llama"],
 ], "server/cluster": [
     ["classes", "health", "job", "notes", "project"], ["array", "catalog", "node", "pace", "roster"], ["cluster"],
-    ["bookings", "fleet", "links", "profiles", "shares", "topology"], ["stragglers"], ["slots"], ["gpus", "spares"],
+    ["allocations", "bookings", "fleet", "links", "profiles", "shares", "topology"], ["stragglers"], ["slots"],
+    ["gpus", "spares"],
 ], "server/control": [
-    ["agent_rights", "audit_entry", "audit_file", "entry", "files", "moment", "node_ca", "queries",
+    ["agent_rights", "audit_entry", "audit_file", "entry", "files", "moment", "node_ca", "provider", "queries",
      "otlp", "readers", "sealing", "span", "stalls", "standby", "waiters"],
     ["auth"], ["table"], ["device_uses", "state"],
     ["kinds", "trace"],
@@ -73,7 +74,7 @@ LAYERS = {"worker/engine/comm": [
     ["after", "arrays", "contact", "deltas", "dispatch", "hangs", "lags", "limits", "load", "log_quota", "looks",
      "saves"],
     ["bulk", "jobs", "listing", "nodes", "polls", "projects", "reports", "salvage", "sessions",
-     "tokens"], ["agents", "batch", "checkpoints"],
+     "tokens"], ["leaving", "supply"], ["agents", "batch", "checkpoints"],
     ["turn"],
     ["routes"],
 ], "worker/engine/train": [

@@ -22,6 +22,7 @@
 #define CALL_MS 30000
 #define EXIT_MS 5000          /* for the last report */
 #define REPORT_LEAST_US 50000 /* between two reports of ranks that stand still */
+#define SAME_SIGNAL_US 2000000
 
 /* --- what the server wants ----------------------------------------------------------------------- */
 
@@ -438,6 +439,8 @@ static void send_register(struct agent *a)
     r.shared_account = machine_is_shared(a->machine);
     (void)snprintf(r.rack, sizeof(r.rack), "%s", a->rack ? a->rack : "");
     r.no_exec = !a->sessions;
+    r.leaves_at_us = a->leave_at_us;
+    r.leaving = a->leaving_us > 0;
     machine_boot_id(a->machine, r.boot_id);
     if (list_runs(a, &r.runs, &r.n_runs) == 0)
         doc = registration_write(&r);
@@ -547,15 +550,43 @@ static int64_t make_calls(struct agent *a, int64_t now_us)
     return next_us;
 }
 
+/* From now on the server moves away what runs here, and takes the node off its list once that is done. */
+static void begin_to_leave(struct agent *a, int64_t now_us)
+{
+    int64_t wall_us = machine_wall_us(a->machine), by_us = wall_us + a->leave_within_us;
+
+    if (a->leave_at_us == 0 || by_us < a->leave_at_us)
+        a->leave_at_us = by_us;
+    a->leaving_us = now_us;
+    a->registered = false; /* which tells it */
+    log_info("leaving: the server is to move away what runs here within %lld s",
+             (long long)((a->leave_at_us - wall_us) / 1000000));
+}
+
+/* A signal was taken. One that comes with the first, as from who signals all processes of a node, is no second one. */
+static bool ends_at(struct agent *a, int64_t now_us)
+{
+    if (a->leave_within_us == 0)
+        return true;
+    if (a->leaving_us == 0)
+        begin_to_leave(a, now_us);
+    return now_us - a->leaving_us > SAME_SIGNAL_US;
+}
+
 static bool told_to_end(struct agent *a)
 {
+    int64_t now_us = machine_mono_us(a->machine), left_us = a->leave_at_us - machine_wall_us(a->machine);
     struct signalfd_siginfo info;
 
     if (a->helper && guard_lost(a->helper)) {
         a->helper_lost = true;
         return true;
     }
-    return read(a->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info);
+    if (read(a->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info) && ends_at(a, now_us))
+        return true;
+    if (a->leave_at_us > 0 && a->leaving_us == 0 && left_us <= a->leave_within_us)
+        begin_to_leave(a, now_us);
+    return a->leave_at_us > 0 && left_us <= 0;
 }
 
 static bool any_alive(const struct agent *a)
@@ -600,8 +631,14 @@ static void wait_until(struct agent *a, int64_t deadline_us)
 
 void agent_loop(struct agent *a)
 {
-    while (!told_to_end(a) && !a->removed)
-        wait_until(a, agent_tick(a, machine_mono_us(a->machine)));
+    while (!a->removed && !told_to_end(a)) {
+        int64_t next_us = agent_tick(a, machine_mono_us(a->machine));
+        int64_t ahead_us = machine_mono_us(a->machine) - machine_wall_us(a->machine);
+
+        if (a->leave_at_us > 0)
+            next_us = sooner(next_us, a->leave_at_us - (a->leaving_us ? 0 : a->leave_within_us) + ahead_us);
+        wait_until(a, next_us);
+    }
 }
 
 static void wait_once(struct agent *a, int64_t deadline_us)

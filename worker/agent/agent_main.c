@@ -38,6 +38,8 @@ struct settings {
     int threads, level, health_every, profile_idle;
     uint64_t memory_limit;
     bool train_on_gpus, stop_ranks, no_exec;
+    const char *leave_at, *gpus;
+    int leave_within;
 };
 
 #define AT(member) .at = OPTION_AT(struct settings, member)
@@ -61,6 +63,10 @@ static const struct option_row rows[] = {
      "gpu, gpu:2, cpu:4, or with classes cpu:2=fast,cpu:2=slow@0.5, that one held to half a processor; auto: all GPUs, "
      "without any cpu:1",
      OPTION_TEXT, .def = "auto", AT(devices)},
+    {"gpus", 0, "LIST",
+     "of the GPUs of this machine those alone, as 0,2 or by UUID: what CUDA_VISIBLE_DEVICES says where another system "
+     "shares them out",
+     OPTION_TEXT, AT(gpus)},
     {"train-on-gpus", 0, NULL,
      "let training jobs have the GPUs, too, not only commands (docs/gpu.md says what has been proven on which)",
      OPTION_FLAG, AT(train_on_gpus)},
@@ -100,6 +106,14 @@ static const struct option_row rows[] = {
     {"stop-ranks-on-exit", 0, NULL,
      "end the ranks when the agent is told to end; else they run on and the next agent adopts them", OPTION_FLAG,
      AT(stop_ranks)},
+    {"leave-at", 0, "TIME",
+     "when this node goes for good, as 2026-11-21T06:00:00Z or seconds since 1970: nothing is put here that runs for "
+     "longer",
+     OPTION_TEXT, AT(leave_at)},
+    {"leave-within", 0, "S",
+     "told to end by SIGUSR1, SIGTERM or SIGINT, or so long before --leave-at, let the server move away what runs here "
+     "for so many seconds, then end with what is left; a second signal ends it at once; 0: the first does",
+     OPTION_SECONDS, 0, 86400, "0", AT(leave_within)},
     {"log-level", 0, "LEVEL", "debug, info, warn or error", OPTION_WORD, .words = log_level_names, .def = "info",
      AT(level)},
     {"version", 0, NULL, "say which version this is", .kind = OPTION_VERSION},
@@ -173,6 +187,7 @@ static int catch_signals(void)
     (void)sigemptyset(&set);
     (void)sigaddset(&set, SIGTERM);
     (void)sigaddset(&set, SIGINT);
+    (void)sigaddset(&set, SIGUSR1);
     (void)sigprocmask(SIG_BLOCK, &set, NULL);
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGHUP, SIG_IGN);
@@ -293,6 +308,8 @@ static int find_devices(struct agent *a, const struct settings *o, struct merr *
 
     if (gpus_open(&a->gpus, &no_gpus) == -EIO)
         log_warn("no GPU is offered: %s", no_gpus.text);
+    if (a->gpus && o->gpus)
+        TRY(gpus_keep(a->gpus, o->gpus, err));
     r = devices_parse(o->devices, o->threads, a->gpus, no_gpus.text, &a->devices, err);
     for (int i = 0; r == 0 && i < a->devices.n; i++) {
         if (a->devices.v[i].gpu >= 0) {
@@ -381,6 +398,24 @@ static int take_state(struct agent *a, const struct settings *o, const char *sel
     return set_up(a, o, state, self, err);
 }
 
+static int read_leave(struct agent *a, const struct settings *o, struct merr *err)
+{
+    char *end;
+    int64_t s;
+
+    a->leave_within_us = o->leave_within * INT64_C(1000000);
+    if (!o->leave_at || clock_read_rfc3339(o->leave_at, &a->leave_at_us) == 0)
+        return 0;
+    errno = 0;
+    s = strtoll(o->leave_at, &end, 10);
+    if (errno || *end || s <= 0 || s > INT32_MAX * INT64_C(100))
+        return merr_set(err, -EINVAL,
+                        "--leave-at '%.64s': want a time such as 2026-11-21T06:00:00Z or seconds since 1970",
+                        o->leave_at);
+    a->leave_at_us = s * 1000000;
+    return 0;
+}
+
 static int run_agent(struct agent *a, const struct settings *o, const char *self, struct merr *err)
 {
     IO_CLOSE_AUTO int lock_fd = -1;
@@ -394,6 +429,7 @@ static int run_agent(struct agent *a, const struct settings *o, const char *self
     if (!usable_node(a->node))
         return merr_set(err, -EINVAL, "'%s' is no node's name: want 1 to 63 of letters, digits, '.', '_', '-'",
                         a->node);
+    TRY(read_leave(a, o, err));
     r = find_devices(a, o, err);
     share_out(a);
     if (r == 0 && o->nic)
@@ -413,13 +449,15 @@ static int run_agent(struct agent *a, const struct settings *o, const char *self
                      "accounts of their own (docs/operations.md)",
                      (unsigned)geteuid());
         agent_loop(a);
-        stop_ranks = (o->stop_ranks && !a->helper_lost) || a->removed;
+        stop_ranks = ((o->stop_ranks || a->leaving_us > 0) && !a->helper_lost) || a->removed;
         log_info("ending%s", stop_ranks ? " with all ranks" : "; ranks run on");
         if (stop_ranks) {
             agent_stop_ranks(a);
             machine_memory_drop(a->machine);
         }
-        if (a->removed)
+        if (a->removed && a->leaving_us > 0)
+            log_info("this node has left");
+        else if (a->removed)
             r = merr_set(err, -ESHUTDOWN,
                          "node '%s' was removed from the cluster, or is another agent's now; start "
                          "its agent again to bring it back",

@@ -65,6 +65,9 @@ struct agent {
     bool helper_lost;        /* it ends, and its ranks run on */
     bool removed;            /* the server has taken this node off its list: the agent ends */
     bool ending;             /* ranks are being stopped for good: nothing is started any more */
+    int64_t leave_at_us;     /* wall: it has left by then; 0: nobody said */
+    int64_t leave_within_us; /* told to end, it has the server move away what runs here first; 0: it ends at once */
+    int64_t leaving_us;      /* monotonic: since when it does; 0: it does not */
     int64_t report_us, heartbeat_us;
     int64_t sent_wall_us; /* when the report that is on its way was sent */
     size_t report_bytes;  /* most bytes of files in one report */
@@ -84,7 +87,7 @@ void agent_forget_wanted(struct agent *a);
  * before: an answer, or what machine_fd() tells. */
 int64_t agent_tick(struct agent *a, int64_t now_us);
 
-/* Do an agent's work until SIGTERM or SIGINT, or until its node is removed. */
+/* Do an agent's work until SIGTERM, SIGINT or SIGUSR1, or until its node is removed. */
 void agent_loop(struct agent *a);
 
 /* End every rank, within its grace and a little, and tell the server if it listens. */

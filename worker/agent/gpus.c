@@ -93,6 +93,11 @@ void gpus_close(struct gpus *g)
     free(g);
 }
 
+int gpus_keep(struct gpus *g, const char *list, struct merr *err)
+{
+    return nvml_keep(g->nvml, list, err);
+}
+
 int gpus_count(const struct gpus *g)
 {
     return g ? nvml_count(g->nvml) : 0;

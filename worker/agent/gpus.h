@@ -23,6 +23,9 @@ void gpus_close(struct gpus *g); /* NULL is fine */
 int gpus_count(const struct gpus *g); /* 0 for NULL */
 const struct nvml_gpu *gpus_at(const struct gpus *g, int i);
 
+/* As nvml_keep, before gpus_watch(). */
+int gpus_keep(struct gpus *g, const char *list, struct merr *err);
+
 /* Begin to look after them. Returns 0 once each has been sampled. */
 int gpus_watch(struct gpus *g, struct merr *err);
 

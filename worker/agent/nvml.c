@@ -252,6 +252,42 @@ const struct nvml_gpu *nvml_at(const struct nvml *n, int i)
     return &n->v[i].about;
 }
 
+/* The GPU that a word of so many bytes names; -1: none. */
+static int find(const struct nvml *n, const char *word, size_t len)
+{
+    for (int i = 0; i < n->n; i++) {
+        char number[16];
+
+        (void)snprintf(number, sizeof(number), "%d", i);
+        if ((strlen(number) == len && strncmp(number, word, len) == 0) ||
+            (len > 4 && strncmp(n->v[i].about.uuid, word, len) == 0)) /* the beginning of one will do */
+            return i;
+    }
+    return -1;
+}
+
+int nvml_keep(struct nvml *n, const char *list, struct merr *err)
+{
+    bool kept[NVML_GPUS_MAX] = {false};
+    int at = 0;
+
+    for (const char *word = list; *word;) {
+        size_t len = strcspn(word, ",");
+        int i = find(n, word, len);
+
+        if (i < 0)
+            return merr_set(err, -EINVAL, "'%.*s' is none of the %d GPUs of this node", len < 100 ? (int)len : 100,
+                            word, n->n);
+        kept[i] = true;
+        word += len + (word[len] == ',');
+    }
+    for (int i = 0; i < n->n; i++)
+        if (kept[i])
+            n->v[at++] = n->v[i];
+    n->n = at;
+    return 0;
+}
+
 static void sample_processes(struct nvml *n, device dev, struct nvml_sample *ret)
 {
     struct process p[NVML_PROCESSES_MAX];

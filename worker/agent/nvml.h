@@ -51,6 +51,10 @@ void nvml_close(struct nvml *n);
 int nvml_count(const struct nvml *n);
 const struct nvml_gpu *nvml_at(const struct nvml *n, int i);
 
+/* Keep those alone that a list such as "0,2" or "GPU-…,MIG-…" names, as CUDA_VISIBLE_DEVICES has it; they are numbered
+ * anew. -EINVAL with words: there is no such GPU, and all stay. */
+int nvml_keep(struct nvml *n, const char *list, struct merr *err);
+
 /* How GPU i does now. */
 void nvml_sample(struct nvml *n, int i, struct nvml_sample *ret);
 

@@ -183,10 +183,11 @@ class Routes:
         ends."""
         return cast('Node', self._transport.call('DELETE', f"/v1/nodes/{quote(id)}", again=False))
 
-    def enroll_node(self, id: str) -> EnrollNodeAnswer:
+    def enroll_node(self, id: str, *, life_s: Optional[int] = None) -> EnrollNodeAnswer:
         """POST /v1/nodes/{id}/enroll: Make a code that a machine's agent trades for a token of this node, once and
         within 15 minutes."""
-        return cast('EnrollNodeAnswer', self._transport.call('POST', f"/v1/nodes/{quote(id)}/enroll", again=False))
+        return cast('EnrollNodeAnswer', self._transport.call('POST', f"/v1/nodes/{quote(id)}/enroll",
+                query={'life_s': life_s}, again=False))
 
     def forget_node(self, id: str) -> ForgetNodeAnswer:
         """DELETE /v1/nodes/{id}/enroll: The node's token and codes are no longer good."""
@@ -213,6 +214,10 @@ class Routes:
     def get_cluster(self) -> Cluster:
         """GET /v1/cluster: Totals of slots and jobs."""
         return cast('Cluster', self._transport.call('GET', '/v1/cluster'))
+
+    def list_allocations(self) -> ListAllocationsAnswer:
+        """GET /v1/allocations: Nodes that a provider lends, or was asked for (musterd --provider)."""
+        return cast('ListAllocationsAnswer', self._transport.call('GET', '/v1/allocations'))
 
     def get_snapshot(self) -> str:
         """GET /v1/cluster/snapshot: What a scheduling round would see now, for muster simulate --snapshot."""
@@ -536,10 +541,11 @@ class AsyncRoutes:
         ends."""
         return cast('Node', await self._call('DELETE', f"/v1/nodes/{quote(id)}", again=False))
 
-    async def enroll_node(self, id: str) -> EnrollNodeAnswer:
+    async def enroll_node(self, id: str, *, life_s: Optional[int] = None) -> EnrollNodeAnswer:
         """POST /v1/nodes/{id}/enroll: Make a code that a machine's agent trades for a token of this node, once and
         within 15 minutes."""
-        return cast('EnrollNodeAnswer', await self._call('POST', f"/v1/nodes/{quote(id)}/enroll", again=False))
+        return cast('EnrollNodeAnswer', await self._call('POST', f"/v1/nodes/{quote(id)}/enroll",
+                query={'life_s': life_s}, again=False))
 
     async def forget_node(self, id: str) -> ForgetNodeAnswer:
         """DELETE /v1/nodes/{id}/enroll: The node's token and codes are no longer good."""
@@ -566,6 +572,10 @@ class AsyncRoutes:
     async def get_cluster(self) -> Cluster:
         """GET /v1/cluster: Totals of slots and jobs."""
         return cast('Cluster', await self._call('GET', '/v1/cluster'))
+
+    async def list_allocations(self) -> ListAllocationsAnswer:
+        """GET /v1/allocations: Nodes that a provider lends, or was asked for (musterd --provider)."""
+        return cast('ListAllocationsAnswer', await self._call('GET', '/v1/allocations'))
 
     async def get_snapshot(self) -> str:
         """GET /v1/cluster/snapshot: What a scheduling round would see now, for muster simulate --snapshot."""

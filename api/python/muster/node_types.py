@@ -17,6 +17,7 @@ class Node(TypedDict, total=False):
     shared_account: bool
     last_seen: Union[str, None]
     drain_by: Union[str, None]
+    leaves_at: Union[str, None]
     health: NodeHealth
     test: NodeTest
     nic: NodeNic

@@ -351,8 +351,8 @@ Event = TypedDict('Event', {
     'id': 'str',
     'at': 'str',
     'job': 'Union[str, None]',
-    'type': "Literal['submitted', 'state', 'checkpoint', 'eval', 'metrics', 'rank', 'node', 'token', 'note', "
-            "'quarantine', 'unreadable']",
+    'type': "Literal['submitted', 'state', 'checkpoint', 'eval', 'metrics', 'rank', 'node', 'token', 'allocation', "
+            "'note', 'quarantine', 'unreadable']",
     'from': 'Union[State, None]',
     'to': 'Union[State, None]',
     'generation': 'int',
@@ -791,6 +791,37 @@ class ForgetNodeAnswer(TypedDict, total=False):
 class EndNodeBody(TypedDict, total=False):
     at: str
     reason: str
+
+
+class ListAllocationsAnswer(TypedDict, total=False):
+    queues: List[ListAllocationsAnswerQueuesItem]
+    allocations: List[ListAllocationsAnswerAllocationsItem]
+    trouble: Union[str, None]
+
+
+ListAllocationsAnswerQueuesItem = TypedDict('ListAllocationsAnswerQueuesItem', {
+    'name': 'str',
+    'class': 'str',
+    'devices': 'int',
+    'fixed': 'int',
+    'most': 'int',
+    'time_s': 'int',
+    'idle_s': 'int',
+    'trouble': 'Union[str, None]',
+}, total=False)
+
+
+class ListAllocationsAnswerAllocationsItem(TypedDict, total=False):
+    id: str
+    queue: str
+    state: Literal['asked', 'waiting', 'running', 'released']
+    nodes: int
+    arrived: int
+    busy: bool
+    asked_at: str
+    ends_at: Union[str, None]
+    reference: str
+    why: str
 
 
 class ListMaintenanceAnswer(TypedDict, total=False):

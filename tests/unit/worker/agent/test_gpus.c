@@ -1,6 +1,9 @@
 #include "tests/unit/test.h"
 
+#include <errno.h>
 #include <poll.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "tests/unit/worker/fake_gpus.h"
@@ -30,6 +33,37 @@ static void wait_ill(struct gpus *g, int i, char why[GPUS_WHY_MAX])
         (void)poll(NULL, 0, 5);
         gpus_sample(g, i, &s, why);
     } while (!*why && clock_mono_us() < deadline_us);
+}
+
+static void those_alone_are_kept_that_a_list_names(void **state)
+{
+    static const struct {
+        const char *list, *kept;
+    } rows[] = {{"0,2", "GPU-aaaa GPU-cccc "},
+                {"GPU-bbbb", "GPU-bbbb "},
+                {"2", "GPU-cccc "},
+                {"", ""},
+                {"GPU-c,0", "GPU-aaaa GPU-cccc "}};
+    static const char *const wrong[] = {"3", "GPU-dddd", "0,x", "NoDevFiles", "-1", "0,,1"};
+    struct merr err;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char kept[64] = "";
+        struct gpus *g = NULL;
+
+        fake_gpus("{\"gpus\": [" H100("GPU-aaaa") "}, " H100("GPU-bbbb") "}, " H100("GPU-cccc") "}]}");
+        assert_int_equal(gpus_open(&g, &err), 0);
+        for (size_t k = 0; k < sizeof(wrong) / sizeof(wrong[0]); k++) {
+            assert_int_equal(gpus_keep(g, wrong[k], &err), -EINVAL);
+            assert_int_equal(gpus_count(g), 3);
+        }
+        assert_int_equal(gpus_keep(g, rows[i].list, &err), 0);
+        for (int k = 0; k < gpus_count(g); k++)
+            (void)snprintf(kept + strlen(kept), sizeof(kept) - strlen(kept), "%s ", gpus_at(g, k)->uuid);
+        assert_string_equal(kept, rows[i].kept);
+        gpus_close(g);
+    }
 }
 
 static void the_first_sample_is_there_at_once(void **state)
@@ -218,6 +252,7 @@ static void the_driver_is_asked_for_links_rows_and_corrected_errors(void **state
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(those_alone_are_kept_that_a_list_names),
         cmocka_unit_test(the_first_sample_is_there_at_once),
         cmocka_unit_test(an_error_of_the_gpu_makes_it_ill_for_good),
         cmocka_unit_test(an_error_of_a_program_leaves_the_gpu_well),
