@@ -6,9 +6,11 @@
  *              "pids": [], "mig": [{"uuid": "MIG-1", "name": "NVIDIA H100 MIG 1g.10gb", "memory_mib": 9728}]}],
  *    "xid": {"number": 1, "gpu": 0, "code": 79}, "broken": false}
  *
+ * Of "live_pids" those are listed that have not ended.
  * An xid is told once, when its number is new. What is left out is not supported by that GPU. */
 #include <jansson.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -236,15 +238,19 @@ int nvmlDeviceGetRemappedRows(struct device *dev, unsigned int *corrected, unsig
 
 int nvmlDeviceGetComputeRunningProcesses_v3(struct device *dev, unsigned int *count, struct process *ret)
 {
-    json_t *doc = read_file(), *pids = json_object_get(find(doc, dev), "pids");
-    unsigned int n = (unsigned int)json_array_size(pids);
-    int r = n <= *count ? OK : INVALID;
+    json_t *doc = read_file(), *gpu = find(doc, dev), *pid;
+    unsigned int n = 0, most = *count;
+    size_t i;
 
-    for (unsigned int i = 0; r == OK && i < n; i++)
-        ret[i] = (struct process){.pid = (unsigned int)json_integer_value(json_array_get(pids, i))};
+    json_array_foreach (json_object_get(gpu, "pids"), i, pid)
+        if (n++ < most)
+            ret[n - 1] = (struct process){.pid = (unsigned int)json_integer_value(pid)};
+    json_array_foreach (json_object_get(gpu, "live_pids"), i, pid)
+        if (kill((pid_t)json_integer_value(pid), 0) == 0 && n++ < most)
+            ret[n - 1] = (struct process){.pid = (unsigned int)json_integer_value(pid)};
     *count = n;
     json_decref(doc);
-    return r;
+    return n <= most ? OK : INVALID;
 }
 
 int nvmlDeviceGetMigMode(struct device *dev, unsigned int *now, unsigned int *pending)

@@ -105,6 +105,21 @@ def test_a_gpu_that_somebody_uses_is_not_free(cluster, gpus):
     assert cluster.wait(job["id"])["state"] == "succeeded"
 
 
+def test_a_job_that_has_just_ended_leaves_a_gpu_that_is_well_and_free(cluster, gpus, tmp_path):
+    end = str(tmp_path / "end")
+    os.mkfifo(end)
+    job = cluster.submit(specs.command(f'echo pid $$; read line < {end}'))
+    wait_for("its number", lambda: "pid" in cluster.log_text(job["id"]))
+    pid = int(cluster.log_text(job["id"]).split()[1])
+    gpus.show(gpu("GPU-a", live_pids=[pid], used_mib=7777), gpu("GPU-b", live_pids=[pid]))
+    wait_for("a sample with it", lambda: slots(cluster)[0]["gpu"]["memory_used_mib"] == 7777)
+    with open(end, "w", encoding="utf-8") as f:
+        f.write("now\n")
+    assert cluster.wait(job["id"])["state"] == "succeeded"
+    wait_for("both to be free", lambda: states(cluster) == ["free", "free"])
+    assert not [e for e in cluster.api("GET", "/v1/events")["events"] if "gpu-ill" in json.dumps(e)]
+
+
 def test_training_is_refused_where_only_gpus_are(cluster, tmp_path):
     status, problem = cluster.request("POST", "/v1/jobs", specs.train(str(tmp_path)))
     assert status == 422 and "--train-on-gpus" in problem["errors"][0]["message"], problem

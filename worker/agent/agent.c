@@ -379,8 +379,22 @@ static json_t *known(long long value)
     return value < 0 ? json_null() : json_integer(value);
 }
 
+/* Look for somebody's program on the GPU of slot i, on which we run none. */
+static void find_stranger(struct agent *a, int i, const struct nvml_sample *s, char why[GPUS_WHY_MAX])
+{
+    struct strangers *v = &a->strangers[i];
+    bool in_use = slot_in_use(a, i);
+    pid_t stranger;
+
+    if (v->in_use && !in_use)
+        gpus_hurry(a->gpus);
+    stranger = strangers_find(v, s, in_use, machine_has_image(a->machine, i), machine_mono_us(a->machine));
+    if (stranger > 0 && !*why)
+        (void)snprintf(why, GPUS_WHY_MAX, "process %d, which is of no job here, uses it", (int)stranger);
+}
+
 /* How the GPUs do. One without a rank of ours that runs somebody's program is not free. NULL: there are none. */
-static json_t *gpus_json(const struct agent *a)
+static json_t *gpus_json(struct agent *a)
 {
     json_t *list = a->gpus ? json_array() : NULL;
 
@@ -397,8 +411,7 @@ static json_t *gpus_json(const struct agent *a)
             continue;
         g = gpus_at(a->gpus, d->gpu);
         gpus_sample(a->gpus, d->gpu, &s, why);
-        if (!*why && s.n_processes > machine_has_image(a->machine, i) && !slot_in_use(a, i))
-            (void)snprintf(why, sizeof(why), "process %d, which is of no job here, uses it", (int)s.process[0]);
+        find_stranger(a, i, &s, why);
         one = json_pack("{s:i,s:s,s:s,s:s,s:o,s:b,s:i,s:o,s:o,s:o,s:o,s:b,s:o,s:s}", "slot", i, "uuid", g->uuid, "name",
                         g->name, "pci", g->pci, "numa", known(g->numa), "mig", g->mig, "memory_mib", g->memory_mib,
                         "memory_used_mib", known(s.memory_used_mib), "utilization", known(s.utilization), "power_w",

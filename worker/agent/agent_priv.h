@@ -18,6 +18,7 @@
 #include "worker/agent/ranks.h"
 #include "worker/agent/sessions.h"
 #include "worker/agent/ship.h"
+#include "worker/agent/strangers.h"
 #include "worker/agent/witness.h"
 
 struct agent_wanted { /* an assignment of the wanted set */
@@ -39,7 +40,8 @@ struct agent {
     char succeeds[33];    /* that of the process before in the same folder; "": there was none */
     char address[64];
     struct devices devices;
-    struct gpus *gpus;                /* NULL: none are offered */
+    struct gpus *gpus; /* NULL: none are offered */
+    struct strangers strangers[DEVICES_MAX];
     const char *visible[DEVICES_MAX]; /* of the devices, where some are GPUs */
     double shares[DEVICES_MAX];       /* of the devices, */
     char quota[PATH_MAX];             /* where some have one; "": none has */

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,6 +50,7 @@ struct gpus {
         int links_told;
     } history[NVML_GPUS_MAX];
 
+    atomic_bool hurry;    /* the next samples are wanted at once */
     pthread_mutex_t lock; /* guards all below */
     struct {
         struct nvml_sample sample;
@@ -306,7 +308,7 @@ static void *watch(void *arg)
     int64_t next_us = clock_mono_us();
 
     while (poll(&end, 1, 0) <= 0) {
-        if (clock_mono_us() >= next_us) {
+        if (atomic_exchange(&g->hurry, false) || clock_mono_us() >= next_us) {
             sample_all(g);
             next_us = clock_mono_us() + SAMPLE_MS * 1000;
         }
@@ -340,6 +342,11 @@ bool gpus_found(struct gpus *g, int i, struct gpus_finding *ret, int64_t *ret_ag
     any = g->v[i].found_us != 0 && *ret_age_us < TOLD_US;
     (void)pthread_mutex_unlock(&g->lock);
     return any;
+}
+
+void gpus_hurry(struct gpus *g)
+{
+    atomic_store(&g->hurry, true);
 }
 
 void gpus_sample(struct gpus *g, int i, struct nvml_sample *ret, char why[GPUS_WHY_MAX])

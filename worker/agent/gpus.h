@@ -32,6 +32,9 @@ int gpus_watch(struct gpus *g, struct merr *err);
 /* The newest sample of GPU i; why: what ails it, "" when it is well. Does not block. */
 void gpus_sample(struct gpus *g, int i, struct nvml_sample *ret, char why[GPUS_WHY_MAX]);
 
+/* Sample soon, for something has changed. */
+void gpus_hurry(struct gpus *g);
+
 struct gpus_finding {
     unsigned int code; /* of an Xid error; 0: it is something else */
     enum xid_level level;

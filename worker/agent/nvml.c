@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
 
@@ -327,7 +328,8 @@ void nvml_sample(struct nvml *n, int i, struct nvml_sample *ret)
     unsigned int value, corrected, uncorrected, pending = 0, failed;
     int r;
 
-    *ret = (struct nvml_sample){.utilization = -1,
+    *ret = (struct nvml_sample){.taken_us = clock_mono_us(),
+                                .utilization = -1,
                                 .memory_used_mib = -1,
                                 .power_w = -1,
                                 .temperature_c = -1,

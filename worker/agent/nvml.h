@@ -26,8 +26,9 @@ struct nvml_gpu {
     bool mig;
 };
 
-struct nvml_sample { /* -1: this GPU does not say */
-    int utilization; /* percent of the time that some kernel ran */
+struct nvml_sample {  /* -1: this GPU does not say */
+    int64_t taken_us; /* monotonic: when it was begun */
+    int utilization;  /* percent of the time that some kernel ran */
     int memory_used_mib;
     int power_w, temperature_c;
     bool slowed;               /* clocks are held down for heat or power braking */
