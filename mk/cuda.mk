@@ -55,10 +55,12 @@ $(foreach file,$(wildcard compress/cuda/codec_*.cu),$(eval NVCC_FLAGS_$(file) :=
 NVCC_FLAGS_worker/engine/kernels/cuda/elements.cu := --fmad=false
 
 $(BUILD)/obj/cuda/%.cu.o: %.cu $(if $(CUDA_ONE),,$(wildcard $(CUDA_MARK)))
-	@mkdir -p $(@D)
+	@rm -rf $(@:.o=.kept) && mkdir -p $(@:.o=.kept)
 	@echo "  nvcc  $<"
 	@$(NVCC) -std=c++17 -O3 $(CPPFLAGS) $(CUDA_ARCHS) $(NVCC_FLAGS_$<) $(if $(CI),-Werror all-warnings) \
-		-Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra$(if $(CI),$(comma)-Werror) -MD -MP -MF $(@:.o=.d) -c $< -o $@
+		-Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra$(if $(CI),$(comma)-Werror) -MD -MP -MF $(@:.o=.d) \
+		--keep --keep-dir $(@:.o=.kept) -c $< -o $@
+	@find $(@:.o=.kept) -type f ! -name '*.cubin' -delete # tests/gpu/sass.py looks at the machine code
 
 $(BUILD)/obj/cuda/%.o: %.c
 	@mkdir -p $(@D)

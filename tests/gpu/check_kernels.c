@@ -244,7 +244,7 @@ static void activations(struct check *c, int rows, int cols)
     char what[96];
 
     for (enum kern_type t = KERN_F32; t <= KERN_BF16; t++) {
-        struct shape d = {.rows = rows, .cols = cols, .type = t, .ld = cols + 3};
+        struct shape d = {.rows = rows, .cols = cols, .type = t, .ld = cols + (cols % 8 ? 3 : 8)};
         size_t strided = (size_t)(rows - 1) * (size_t)d.ld + (size_t)cols;
         struct check_array there[] = {{"y", t, n, WRITTEN, limit_of(t), 0, 0}, {"gate_up", t, 2 * n, 5, INPUT, 0, 0}};
         struct check_array back[] = {{"dgate_up", t, 2 * n, WRITTEN, limit_of(t), 0, 0},
@@ -444,9 +444,23 @@ static void products(struct check *c)
     }
 }
 
+/* Rows of whole units of eight, which kernels move in wide accesses, with several units a thread; and norms of rows
+ * that take one, two, four and eight places in a thread. */
+static void whole_units(struct check *c)
+{
+    static const int cols[] = {72, 1032, 4096, 8192};
+
+    activations(c, 33, 136);
+    activations(c, 9, 1032);
+    for (int i = 0; i < 4; i++) {
+        norms(c, i == 0 ? 131 : 3, cols[i], KERN_F32, false);
+        norms(c, 3, cols[i], KERN_BF16, true);
+    }
+}
+
 void check_kernels(struct check *c)
 {
-    static const size_t sizes[] = {1, 1023, 1025};
+    static const size_t sizes[] = {1, 1023, 1025, 8203};
     struct shape d;
 
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
@@ -462,6 +476,7 @@ void check_kernels(struct check *c)
         tokens(c, rows, cols);
         positions(c, rows, i + 1, 2 * check_range(c, 1, 40));
     }
+    whole_units(c);
     products(c);
     for (int i = 0; i < 3; i++) {
         size_t n = (size_t)check_range(c, 1, 9000), blocks;

@@ -1,11 +1,12 @@
-/* Kernels that look at elements one by one, four a thread; built without contraction, so that what is exact
- * on the processor's plain table has the same bits here. */
+/* Kernels that look at elements one by one: eight at a time where arrays allow it (wide.h), else four a thread. Built
+ * without contraction, so that what is exact on the processor's plain table has the same bits here. */
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/philox.h"
 #include "worker/engine/kernels/cuda/device.h"
 #include "worker/engine/kernels/cuda/launches.h"
+#include "worker/engine/kernels/cuda/wide.h"
 
 #define THREADS 256
 #define FOUR 4
@@ -31,6 +32,17 @@ template <typename F> int run_each(void *stream, size_t n, F f)
     return cudaGetLastError();
 }
 
+/* wide: arrays are on boundaries of 16 bytes, and rows whole units. */
+template <typename F> int run_units(void *stream, size_t n, bool wide, F f)
+{
+    const size_t units = n / UNIT;
+
+    if (!wide || units == 0)
+        return run_each(stream, n, f);
+    LAUNCH(for_units<F>, blocks_for(units, UNIT_THREADS * UNIT_TURNS), UNIT_THREADS, 0, stream, units, n, f);
+    return cudaGetLastError();
+}
+
 struct place { /* of element i in rows of so many columns */
     size_t row, col;
 };
@@ -49,57 +61,164 @@ __device__ inline place place_of(size_t i, uint32_t cols)
 struct fill_with {
     float *y, value;
 
+    struct numbers {
+    };
+
+    __device__ void load(size_t, numbers &) const
+    {
+    }
+
+    __device__ void finish(size_t u, const numbers &) const
+    {
+        const float v[UNIT] = {value, value, value, value, value, value, value, value};
+
+        store_eight(y + u * UNIT, v);
+    }
+
     __device__ void operator()(size_t i) const
     {
         y[i] = value;
     }
 };
 
-template <typename T> struct convert {
-    const float *x;
-    T *y;
+/* y[i] = f(x[i]) */
+template <typename X, typename Y, typename F> struct map_one {
+    const X *x;
+    Y *y;
+    F f;
+
+    struct numbers {
+        eight<X> x;
+    };
+
+    __device__ void load(size_t u, numbers &v) const
+    {
+        v.x.load(x + u * UNIT);
+    }
+
+    __device__ void finish(size_t u, const numbers &v) const
+    {
+        float r[UNIT];
+
+#pragma unroll
+        for (int e = 0; e < UNIT; e++)
+            r[e] = f(v.x.at(e));
+        store_eight(y + u * UNIT, r);
+    }
 
     __device__ void operator()(size_t i) const
     {
-        put(y + i, x[i]);
+        put(y + i, f(get(x + i)));
     }
 };
 
-template <typename T> struct gelu_there {
-    const T *x;
+/* y[i] = f(x[i], z[i]); y may be x or z. */
+template <typename T, typename F> struct map_two {
+    const T *x, *z;
     T *y;
+    F f;
+
+    struct numbers {
+        eight<T> x, z;
+    };
+
+    __device__ void load(size_t u, numbers &v) const
+    {
+        v.x.load(x + u * UNIT);
+        v.z.load(z + u * UNIT);
+    }
+
+    __device__ void finish(size_t u, const numbers &v) const
+    {
+        float r[UNIT];
+
+#pragma unroll
+        for (int e = 0; e < UNIT; e++)
+            r[e] = f(v.x.at(e), v.z.at(e));
+        store_eight(y + u * UNIT, r);
+    }
 
     __device__ void operator()(size_t i) const
     {
-        put(y + i, gelu(get(x + i)));
+        put(y + i, f(get(x + i), get(z + i)));
     }
 };
 
-template <typename T> struct gelu_back {
-    const T *x, *dy;
-    T *dx;
+template <typename X, typename Y, typename F> int run_one(void *stream, size_t n, const void *x, void *y, F f)
+{
+    return run_units(stream, n, is_wide(x) && is_wide(y), map_one<X, Y, F>{(const X *)x, (Y *)y, f});
+}
 
-    __device__ void operator()(size_t i) const
+template <typename T, typename F> int run_two(void *stream, size_t n, const void *x, const void *z, void *y, F f)
+{
+    return run_units(stream, n, is_wide(x) && is_wide(z) && is_wide(y),
+                     map_two<T, F>{(const T *)x, (const T *)z, (T *)y, f});
+}
+
+struct as_it_is {
+    __device__ float operator()(float x) const
     {
-        const float v = get(x + i), h = tanhf(GELU_K * (v + GELU_A * v * v * v));
+        return x;
+    }
+};
+
+struct gelu_there {
+    __device__ float operator()(float x) const
+    {
+        return gelu(x);
+    }
+};
+
+struct gelu_back {
+    __device__ float operator()(float v, float dy) const
+    {
+        const float h = tanhf(GELU_K * (v + GELU_A * v * v * v));
         const float slope = 0.5f * (1 + h) + 0.5f * v * (1 - h * h) * GELU_K * (1 + 3 * GELU_A * v * v);
 
-        put(dx + i, get(dy + i) * slope);
+        return dy * slope;
     }
 };
 
+/* Rows of gates and, as many columns further on, of what they let through. */
 template <typename T> struct swiglu_there {
     const T *gate_up;
     T *y;
     int cols;
 
+    struct numbers {
+        eight<T> gate, up;
+    };
+
+    __device__ static float value(float gate, float up)
+    {
+        return gate / (1 + expf(-gate)) * up;
+    }
+
+    __device__ void load(size_t u, numbers &v) const
+    {
+        const place p = place_of(u * UNIT, (uint32_t)cols);
+        const T *from = gate_up + p.row * 2 * (size_t)cols + p.col;
+
+        v.gate.load(from);
+        v.up.load(from + cols);
+    }
+
+    __device__ void finish(size_t u, const numbers &v) const
+    {
+        float r[UNIT];
+
+#pragma unroll
+        for (int e = 0; e < UNIT; e++)
+            r[e] = value(v.gate.at(e), v.up.at(e));
+        store_eight(y + u * UNIT, r);
+    }
+
     __device__ void operator()(size_t i) const
     {
         const place p = place_of(i, (uint32_t)cols);
         const size_t at = p.row * 2 * (size_t)cols + p.col;
-        const float gate = get(gate_up + at), up = get(gate_up + at + cols);
 
-        put(y + i, gate / (1 + expf(-gate)) * up);
+        put(y + i, value(get(gate_up + at), get(gate_up + at + cols)));
     }
 };
 
@@ -108,15 +227,50 @@ template <typename T> struct swiglu_back {
     T *dgate_up;
     int cols;
 
+    struct numbers {
+        eight<T> gate, up, dy;
+    };
+
+    __device__ static void values(float gate, float up, float d, float &dgate, float &dup)
+    {
+        const float s = 1 / (1 + expf(-gate));
+
+        dgate = d * up * s * (1 + gate * (1 - s));
+        dup = d * gate * s;
+    }
+
+    __device__ void load(size_t u, numbers &v) const
+    {
+        const place p = place_of(u * UNIT, (uint32_t)cols);
+        const T *from = gate_up + p.row * 2 * (size_t)cols + p.col;
+
+        v.gate.load(from);
+        v.up.load(from + cols);
+        v.dy.load(dy + u * UNIT);
+    }
+
+    __device__ void finish(size_t u, const numbers &v) const
+    {
+        const place p = place_of(u * UNIT, (uint32_t)cols);
+        T *to = dgate_up + p.row * 2 * (size_t)cols + p.col;
+        float dgate[UNIT], dup[UNIT];
+
+#pragma unroll
+        for (int e = 0; e < UNIT; e++)
+            values(v.gate.at(e), v.up.at(e), v.dy.at(e), dgate[e], dup[e]);
+        store_eight(to, dgate);
+        store_eight(to + cols, dup);
+    }
+
     __device__ void operator()(size_t i) const
     {
         const place p = place_of(i, (uint32_t)cols);
         const size_t at = p.row * 2 * (size_t)cols + p.col;
-        const float gate = get(gate_up + at), up = get(gate_up + at + cols), d = get(dy + i);
-        const float s = 1 / (1 + expf(-gate));
+        float dgate, dup;
 
-        put(dgate_up + at, d * up * s * (1 + gate * (1 - s)));
-        put(dgate_up + at + cols, d * gate * s);
+        values(get(gate_up + at), get(gate_up + at + cols), get(dy + i), dgate, dup);
+        put(dgate_up + at, dgate);
+        put(dgate_up + at + cols, dup);
     }
 };
 
@@ -124,6 +278,26 @@ struct add_to {
     float *y;
     const float *x;
     uint32_t period; /* of x */
+
+    struct numbers {
+        eight<float> x, y;
+    };
+
+    __device__ void load(size_t u, numbers &v) const
+    {
+        v.x.load(x + (period ? place_of(u * UNIT, period).col : u * UNIT));
+        v.y.load(y + u * UNIT);
+    }
+
+    __device__ void finish(size_t u, const numbers &v) const
+    {
+        float r[UNIT];
+
+#pragma unroll
+        for (int e = 0; e < UNIT; e++)
+            r[e] = v.y.at(e) + v.x.at(e);
+        store_eight(y + u * UNIT, r);
+    }
 
     __device__ void operator()(size_t i) const
     {
@@ -191,17 +365,53 @@ struct adamw {
     kern_adamw_step given;
     const kern_adamw_step *there; /* NULL: given */
 
+    struct numbers {
+        kern_adamw_step step;
+        eight<float> g, w, m, v;
+    };
+
+    __device__ void values(const kern_adamw_step &step, float grad, float &w, float &m, float &v) const
+    {
+        const float g = grad * step.grad_scale;
+
+        m = a.beta1 * m + (1 - a.beta1) * g;
+        v = a.beta2 * v + (1 - a.beta2) * (g * g);
+        w = w - step.lr * a.weight_decay * w - step.lr * (m * step.inv_bias1) / (sqrtf(v * step.inv_bias2) + a.eps);
+    }
+
+    __device__ void load(size_t u, numbers &n) const
+    {
+        n.step = there ? *there : given;
+        n.g.load(a.g + u * UNIT);
+        n.w.load(a.w + u * UNIT);
+        n.m.load(a.m + u * UNIT);
+        n.v.load(a.v + u * UNIT);
+    }
+
+    __device__ void finish(size_t u, const numbers &n) const
+    {
+        float w[UNIT], m[UNIT], v[UNIT];
+
+#pragma unroll
+        for (int e = 0; e < UNIT; e++) {
+            w[e] = n.w.at(e);
+            m[e] = n.m.at(e);
+            v[e] = n.v.at(e);
+            values(n.step, n.g.at(e), w[e], m[e], v[e]);
+        }
+        store_eight(a.m + u * UNIT, m);
+        store_eight(a.v + u * UNIT, v);
+        store_eight(a.w + u * UNIT, w);
+    }
+
     __device__ void operator()(size_t i) const
     {
-        const kern_adamw_step step = there ? *there : given;
-        const float g = a.g[i] * step.grad_scale, w = a.w[i];
-        const float m = a.beta1 * a.m[i] + (1 - a.beta1) * g;
-        const float v = a.beta2 * a.v[i] + (1 - a.beta2) * (g * g);
+        float w = a.w[i], m = a.m[i], v = a.v[i];
 
+        values(there ? *there : given, a.g[i], w, m, v);
         a.m[i] = m;
         a.v[i] = v;
-        a.w[i] =
-            w - step.lr * a.weight_decay * w - step.lr * (m * step.inv_bias1) / (sqrtf(v * step.inv_bias2) + a.eps);
+        a.w[i] = w;
     }
 };
 
@@ -225,18 +435,55 @@ template <typename T> struct finish_product {
     int n, ldc;
     T *c, *aux;
 
+    struct numbers {
+        eight<float> acc, bias;
+    };
+
+    /* gelu of the rounded number: what backward will see */
+    __device__ static float rounded(float x)
+    {
+        T r;
+
+        put(&r, x);
+        return get(&r);
+    }
+
+    __device__ void load(size_t u, numbers &v) const
+    {
+        const place p = place_of(u * UNIT, (uint32_t)n);
+
+        v.acc.load(acc + p.row * (size_t)ldc + p.col);
+        if (bias)
+            v.bias.load(bias + p.col);
+    }
+
+    __device__ void finish(size_t u, const numbers &v) const
+    {
+        const place p = place_of(u * UNIT, (uint32_t)n);
+        const size_t at = p.row * (size_t)ldc + p.col;
+        float x[UNIT];
+
+#pragma unroll
+        for (int e = 0; e < UNIT; e++)
+            x[e] = bias ? v.acc.at(e) + v.bias.at(e) : v.acc.at(e);
+        if (aux) {
+            store_eight(aux + at, x);
+#pragma unroll
+            for (int e = 0; e < UNIT; e++)
+                x[e] = gelu(rounded(x[e]));
+        }
+        store_eight(c + at, x);
+    }
+
     __device__ void operator()(size_t i) const
     {
         const place p = place_of(i, (uint32_t)n);
         const size_t at = p.row * (size_t)ldc + p.col;
         const float x = bias ? acc[at] + bias[p.col] : acc[at];
 
-        if (aux) {
+        if (aux)
             put(aux + at, x);
-            put(c + at, gelu(get(aux + at))); /* of the rounded number: what backward will see */
-        } else {
-            put(c + at, x);
-        }
+        put(c + at, aux ? gelu(rounded(x)) : x);
     }
 };
 
@@ -244,55 +491,61 @@ template <typename T> struct finish_product {
 
 int launch_fill(void *stream, float *y, float value, size_t n)
 {
-    return run_each(stream, n, fill_with{y, value});
+    return run_units(stream, n, is_wide(y), fill_with{y, value});
 }
 
 int launch_to_bf16(void *stream, const float *x, size_t n, void *y)
 {
-    return run_each(stream, n, convert<bf16>{x, (bf16 *)y});
+    return run_one<float, bf16>(stream, n, x, y, as_it_is());
 }
 
 int launch_gelu_forward(void *stream, enum kern_type type, const void *x, size_t n, void *y)
 {
     if (type == KERN_BF16)
-        return run_each(stream, n, gelu_there<bf16>{(const bf16 *)x, (bf16 *)y});
-    return run_each(stream, n, gelu_there<float>{(const float *)x, (float *)y});
+        return run_one<bf16, bf16>(stream, n, x, y, gelu_there());
+    return run_one<float, float>(stream, n, x, y, gelu_there());
 }
 
 int launch_gelu_backward(void *stream, enum kern_type type, const void *x, const void *dy, size_t n, void *dx)
 {
     if (type == KERN_BF16)
-        return run_each(stream, n, gelu_back<bf16>{(const bf16 *)x, (const bf16 *)dy, (bf16 *)dx});
-    return run_each(stream, n, gelu_back<float>{(const float *)x, (const float *)dy, (float *)dx});
+        return run_two<bf16>(stream, n, x, dy, dx, gelu_back());
+    return run_two<float>(stream, n, x, dy, dx, gelu_back());
 }
 
 int launch_swiglu_forward(void *stream, enum kern_type type, const void *gate_up, int rows, int cols, void *y)
 {
     const size_t n = (size_t)rows * (size_t)cols;
+    const bool wide = cols % UNIT == 0 && is_wide(gate_up) && is_wide(y);
 
     if (type == KERN_BF16)
-        return run_each(stream, n, swiglu_there<bf16>{(const bf16 *)gate_up, (bf16 *)y, cols});
-    return run_each(stream, n, swiglu_there<float>{(const float *)gate_up, (float *)y, cols});
+        return run_units(stream, n, wide, swiglu_there<bf16>{(const bf16 *)gate_up, (bf16 *)y, cols});
+    return run_units(stream, n, wide, swiglu_there<float>{(const float *)gate_up, (float *)y, cols});
 }
 
 int launch_swiglu_backward(void *stream, enum kern_type type, const void *gate_up, const void *dy, int rows, int cols,
                            void *dgate_up)
 {
     const size_t n = (size_t)rows * (size_t)cols;
+    const bool wide = cols % UNIT == 0 && is_wide(gate_up) && is_wide(dy) && is_wide(dgate_up);
 
     if (type == KERN_BF16)
-        return run_each(stream, n, swiglu_back<bf16>{(const bf16 *)gate_up, (const bf16 *)dy, (bf16 *)dgate_up, cols});
-    return run_each(stream, n, swiglu_back<float>{(const float *)gate_up, (const float *)dy, (float *)dgate_up, cols});
+        return run_units(stream, n, wide,
+                         swiglu_back<bf16>{(const bf16 *)gate_up, (const bf16 *)dy, (bf16 *)dgate_up, cols});
+    return run_units(stream, n, wide,
+                     swiglu_back<float>{(const float *)gate_up, (const float *)dy, (float *)dgate_up, cols});
 }
 
 int launch_add(void *stream, float *y, const float *x, size_t n)
 {
-    return run_each(stream, n, add_to{y, x, 0});
+    return run_units(stream, n, is_wide(y) && is_wide(x), add_to{y, x, 0});
 }
 
 int launch_add_bias(void *stream, float *y, const float *bias, int rows, int cols)
 {
-    return run_each(stream, (size_t)rows * (size_t)cols, add_to{y, bias, (uint32_t)cols});
+    const bool wide = cols % UNIT == 0 && is_wide(y) && is_wide(bias);
+
+    return run_units(stream, (size_t)rows * (size_t)cols, wide, add_to{y, bias, (uint32_t)cols});
 }
 
 int launch_dropout(void *stream, const struct kern_dropout *d, const float *x, float *y)
@@ -314,7 +567,8 @@ int launch_rope(void *stream, enum kern_type type, void *x, int rows, int heads,
 
 int launch_adamw(void *stream, const struct kern_adamw *a, const struct kern_adamw_step *step)
 {
-    return run_each(stream, a->n, adamw{*a, *a->step, step});
+    return run_units(stream, a->n, is_wide(a->w) && is_wide(a->m) && is_wide(a->v) && is_wide(a->g),
+                     adamw{*a, *a->step, step});
 }
 
 int launch_embedding_forward(void *stream, const float *table, int first, int rows, int cols, const int32_t *token,
@@ -327,8 +581,9 @@ int launch_epilogue(void *stream, const float *acc, const float *bias, int m, in
                     void *c, void *aux)
 {
     const size_t all = (size_t)m * (size_t)n;
+    const bool wide = n % UNIT == 0 && ldc % UNIT == 0 && is_wide(acc) && is_wide(bias) && is_wide(c) && is_wide(aux);
 
     if (type == KERN_BF16)
-        return run_each(stream, all, finish_product<bf16>{acc, bias, n, ldc, (bf16 *)c, (bf16 *)aux});
-    return run_each(stream, all, finish_product<float>{acc, bias, n, ldc, (float *)c, (float *)aux});
+        return run_units(stream, all, wide, finish_product<bf16>{acc, bias, n, ldc, (bf16 *)c, (bf16 *)aux});
+    return run_units(stream, all, wide, finish_product<float>{acc, bias, n, ldc, (float *)c, (float *)aux});
 }

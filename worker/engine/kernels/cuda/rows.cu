@@ -4,11 +4,13 @@
 
 #include "worker/engine/kernels/cuda/device.h"
 #include "worker/engine/kernels/cuda/launches.h"
+#include "worker/engine/kernels/cuda/wide.h"
 
 #define THREADS 256
 #define PIECE 128 /* rows that are added up first */
 #define SIDE 32   /* columns of a block of threads, and its rows in turn */
 #define DEEP 8
+#define UNDER_WAY 8 /* rows that a thread has asked memory for */
 
 namespace
 {
@@ -64,6 +66,136 @@ __global__ void norm_backward(const float *dy, const float *x, const float *gamm
     }
 }
 
+/* Rows of up to 8192 columns, by fours: a thread keeps its PER fours of a row in registers, and reads them once. */
+
+__device__ inline float sum_of_four(float4 v)
+{
+    return v.x + v.y + v.z + v.w;
+}
+
+/* Where a thread's p-th four is; cols or more: it has none. */
+__device__ inline int four_at(int p)
+{
+    return (p * THREADS + (int)threadIdx.x) * 4;
+}
+
+__device__ inline float4 four_of(const float *x, int at, int cols)
+{
+    return at < cols ? *(const float4 *)(x + at) : make_float4(0, 0, 0, 0);
+}
+
+__device__ inline void put_four(float *y, float4 v)
+{
+    *(float4 *)y = v;
+}
+
+__device__ inline void put_four(bf16 *y, float4 v)
+{
+    *(uint2 *)y = make_uint2(two_bf16(v.x, v.y), two_bf16(v.z, v.w));
+}
+
+template <typename T, int PER>
+__global__ void norm_forward_kept(const float *x, const float *gamma, const float *beta, float eps, int cols, T *y,
+                                  float *mean, float *rstd)
+{
+    __shared__ float room[WARP];
+    const size_t row = blockIdx.x, at = row * (size_t)cols;
+    float4 v[PER];
+    float sum = 0, m = 0, s;
+
+#pragma unroll
+    for (int p = 0; p < PER; p++)
+        v[p] = four_of(x + at, four_at(p), cols);
+#pragma unroll
+    for (int p = 0; p < PER; p++)
+        sum += sum_of_four(v[p]);
+    if (beta) /* the same for all threads */
+        m = over_block(sum, sum_of(), room) / (float)cols;
+    sum = 0;
+#pragma unroll
+    for (int p = 0; p < PER; p++) {
+        v[p] = make_float4(v[p].x - m, v[p].y - m, v[p].z - m, v[p].w - m);
+        if (four_at(p) < cols)
+            sum += sum_of_four(make_float4(v[p].x * v[p].x, v[p].y * v[p].y, v[p].z * v[p].z, v[p].w * v[p].w));
+    }
+    s = 1 / sqrtf(over_block(sum, sum_of(), room) / (float)cols + eps);
+#pragma unroll
+    for (int p = 0; p < PER; p++) {
+        const int i = four_at(p);
+        const float4 g = four_of(gamma, i, cols), b = beta ? four_of(beta, i, cols) : make_float4(0, 0, 0, 0);
+
+        if (i < cols)
+            put_four(y + at + i, make_float4(v[p].x * s * g.x + b.x, v[p].y * s * g.y + b.y, v[p].z * s * g.z + b.z,
+                                             v[p].w * s * g.w + b.w));
+    }
+    if (threadIdx.x == 0) {
+        rstd[row] = s;
+        if (beta)
+            mean[row] = m;
+    }
+}
+
+template <int PER>
+__global__ void norm_backward_kept(const float *dy, const float *x, const float *gamma, const float *mean,
+                                   const float *rstd, int cols, float *dx, bool add)
+{
+    __shared__ float room[WARP];
+    const size_t row = blockIdx.x, at = row * (size_t)cols;
+    const float m = mean ? mean[row] : 0, s = rstd[row];
+    float4 g[PER], n[PER]; /* dy gamma, and what the norm made of x */
+    float sum_g = 0, sum_gn = 0;
+
+#pragma unroll
+    for (int p = 0; p < PER; p++) {
+        g[p] = four_of(dy + at, four_at(p), cols);
+        n[p] = four_of(x + at, four_at(p), cols);
+    }
+#pragma unroll
+    for (int p = 0; p < PER; p++) {
+        const float4 by = four_of(gamma, four_at(p), cols);
+
+        g[p] = make_float4(g[p].x * by.x, g[p].y * by.y, g[p].z * by.z, g[p].w * by.w);
+        n[p] = make_float4((n[p].x - m) * s, (n[p].y - m) * s, (n[p].z - m) * s, (n[p].w - m) * s);
+        sum_g += sum_of_four(g[p]);
+        sum_gn += sum_of_four(make_float4(g[p].x * n[p].x, g[p].y * n[p].y, g[p].z * n[p].z, g[p].w * n[p].w));
+    }
+    sum_gn = over_block(sum_gn, sum_of(), room) / (float)cols;
+    sum_g = mean ? over_block(sum_g, sum_of(), room) / (float)cols : 0;
+#pragma unroll
+    for (int p = 0; p < PER; p++) {
+        const int i = four_at(p);
+        const float4 before = add ? four_of(dx + at, i, cols) : make_float4(0, 0, 0, 0);
+
+        if (i < cols)
+            put_four(dx + at + i, make_float4(before.x + s * (g[p].x - sum_g - n[p].x * sum_gn),
+                                              before.y + s * (g[p].y - sum_g - n[p].y * sum_gn),
+                                              before.z + s * (g[p].z - sum_g - n[p].z * sum_gn),
+                                              before.w + s * (g[p].w - sum_g - n[p].w * sum_gn)));
+    }
+}
+
+/* Fours of a thread for rows of so many columns; 0: such rows are not kept. */
+int fours_of(int cols)
+{
+    const int of_a_turn = THREADS * 4;
+
+    if (cols <= 0 || cols % 4 != 0 || cols > 8 * of_a_turn)
+        return 0;
+    return cols <= of_a_turn ? 1 : cols <= 2 * of_a_turn ? 2 : cols <= 4 * of_a_turn ? 4 : 8;
+}
+
+#define BY_FOURS(n, kernel, ...)                                                                                       \
+    do {                                                                                                               \
+        if ((n) == 1)                                                                                                  \
+            kernel(1, __VA_ARGS__);                                                                                    \
+        else if ((n) == 2)                                                                                             \
+            kernel(2, __VA_ARGS__);                                                                                    \
+        else if ((n) == 4)                                                                                             \
+            kernel(4, __VA_ARGS__);                                                                                    \
+        else                                                                                                           \
+            kernel(8, __VA_ARGS__);                                                                                    \
+    } while (0)
+
 /* --- columns ------------------------------------------------------------------------------------------------------ */
 
 template <typename T> struct element { /* of a matrix */
@@ -108,6 +240,89 @@ template <typename F> __global__ void add_pieces(F f, int rows, int cols, float 
     }
 }
 
+/* The same of a matrix whose rows are whole units (wide.h): a thread has eight columns, and eight rows of them under
+ * way. Sums have the same order. */
+template <typename T> __global__ void add_wide_pieces(const T *x, size_t ld, int rows, int cols, float *part)
+{
+    __shared__ float room[DEEP][SIDE * UNIT];
+    const int side = (int)threadIdx.x % SIDE, deep = (int)threadIdx.x / SIDE;
+    const int col = ((int)blockIdx.x * SIDE + side) * UNIT, from = (int)blockIdx.y * PIECE;
+    const int to = from + PIECE < rows ? from + PIECE : rows;
+    float sum[UNIT] = {0};
+
+    for (int row = from + deep; col < cols && row < to; row += DEEP * UNDER_WAY) {
+        eight<T> v[UNDER_WAY];
+
+#pragma unroll
+        for (int k = 0; k < UNDER_WAY; k++)
+            if (row + k * DEEP < to)
+                v[k].load(x + (size_t)(row + k * DEEP) * ld + (size_t)col);
+#pragma unroll
+        for (int k = 0; k < UNDER_WAY; k++)
+            if (row + k * DEEP < to)
+#pragma unroll
+                for (int e = 0; e < UNIT; e++)
+                    sum[e] += v[k].at(e);
+    }
+#pragma unroll
+    for (int e = 0; e < UNIT; e++)
+        room[deep][side * UNIT + e] = sum[e];
+    __syncthreads();
+    for (int e = deep; e < UNIT && col < cols; e += DEEP) {
+        float all = room[0][side * UNIT + e];
+
+        for (int i = 1; i < DEEP; i++)
+            all += room[i][side * UNIT + e];
+        part[(size_t)blockIdx.y * (size_t)cols + (size_t)(col + e)] = all;
+    }
+}
+
+/* Parts of both gradients of a norm at once, which reads dy and x once. by: of beta, NULL: none. */
+__global__ void add_norm_pieces(const float *dy, const float *x, const float *mean, const float *rstd, int rows,
+                                int cols, float *part, float *by)
+{
+    __shared__ float room[2][DEEP][SIDE * 4];
+    const int side = (int)threadIdx.x % SIDE, deep = (int)threadIdx.x / SIDE;
+    const int col = ((int)blockIdx.x * SIDE + side) * 4, from = (int)blockIdx.y * PIECE;
+    const int to = from + PIECE < rows ? from + PIECE : rows;
+    float4 g = make_float4(0, 0, 0, 0), b = g;
+
+    for (int row = from + deep; col < cols && row < to; row += DEEP * 4) {
+        float4 d[4], v[4];
+
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            const size_t at = (size_t)(row + k * DEEP) * (size_t)cols + (size_t)col;
+            const bool there = row + k * DEEP < to;
+
+            d[k] = there ? *(const float4 *)(dy + at) : make_float4(0, 0, 0, 0);
+            v[k] = there ? *(const float4 *)(x + at) : make_float4(0, 0, 0, 0);
+        }
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            const bool there = row + k * DEEP < to;
+            const float m = there && mean ? mean[row + k * DEEP] : 0, s = there ? rstd[row + k * DEEP] : 0;
+
+            g.x += d[k].x * ((v[k].x - m) * s);
+            g.y += d[k].y * ((v[k].y - m) * s);
+            g.z += d[k].z * ((v[k].z - m) * s);
+            g.w += d[k].w * ((v[k].w - m) * s);
+            b = make_float4(b.x + d[k].x, b.y + d[k].y, b.z + d[k].z, b.w + d[k].w);
+        }
+    }
+    *(float4 *)&room[0][deep][side * 4] = g;
+    *(float4 *)&room[1][deep][side * 4] = b;
+    __syncthreads();
+    const int e = deep % 4, which = deep / 4; /* eight rows of threads: four columns of both */
+    float *to_part = which ? by : part, all = room[which][0][side * 4 + e];
+
+    if (col >= cols || !to_part)
+        return;
+    for (int i = 1; i < DEEP; i++)
+        all += room[which][i][side * 4 + e];
+    to_part[(size_t)blockIdx.y * (size_t)cols + (size_t)(col + e)] = all;
+}
+
 __global__ void add_parts(const float *part, int pieces, int cols, float *y)
 {
     const int col = (int)(blockIdx.x * THREADS + threadIdx.x);
@@ -131,6 +346,16 @@ template <typename F> int add_columns(void *stream, F f, int rows, int cols, flo
         return cudaSuccess;
     LAUNCH(add_pieces<F>, dim3(blocks_for((size_t)cols, SIDE), (unsigned)pieces_of(rows)), SIDE * DEEP, 0, stream, f,
            rows, cols, work);
+    LAUNCH(add_parts, blocks_for((size_t)cols, THREADS), THREADS, 0, stream, work, pieces_of(rows), cols, y);
+    return cudaGetLastError();
+}
+
+template <typename T> int add_matrix(void *stream, const T *x, int rows, int cols, int ld, float *y, float *work)
+{
+    if (rows <= 0 || cols <= 0 || cols % UNIT != 0 || ld % UNIT != 0 || !is_wide(x))
+        return add_columns(stream, element<T>{x, (size_t)ld}, rows, cols, y, work);
+    LAUNCH(add_wide_pieces<T>, dim3(blocks_for((size_t)cols, SIDE * UNIT), (unsigned)pieces_of(rows)), SIDE * DEEP, 0,
+           stream, x, (size_t)ld, rows, cols, work);
     LAUNCH(add_parts, blocks_for((size_t)cols, THREADS), THREADS, 0, stream, work, pieces_of(rows), cols, y);
     return cudaGetLastError();
 }
@@ -221,6 +446,22 @@ __global__ void sum_squares(const float *x, size_t n, size_t block, double *ret)
         ret[blockIdx.x] = sum;
 }
 
+#define KEPT_FORWARD(per, T)                                                                                           \
+    LAUNCH((norm_forward_kept<T, per>), (unsigned)rows, THREADS, 0, stream, x, gamma, beta, eps, cols, (T *)y, mean,   \
+           rstd)
+
+template <typename T>
+void run_norm(void *stream, const float *x, const float *gamma, const float *beta, float eps, int rows, int cols,
+              void *y, float *mean, float *rstd)
+{
+    const int fours = is_wide(x) && is_wide(gamma) && is_wide(beta) && is_wide(y) ? fours_of(cols) : 0;
+
+    if (fours > 0)
+        BY_FOURS(fours, KEPT_FORWARD, T);
+    else
+        LAUNCH(norm_forward<T>, (unsigned)rows, THREADS, 0, stream, x, gamma, beta, eps, cols, (T *)y, mean, rstd);
+}
+
 } // namespace
 
 int launch_layernorm_forward(void *stream, enum kern_type type, const float *x, const float *gamma, const float *beta,
@@ -229,11 +470,9 @@ int launch_layernorm_forward(void *stream, enum kern_type type, const float *x, 
     if (rows <= 0)
         return cudaSuccess;
     if (type == KERN_BF16)
-        LAUNCH(norm_forward<bf16>, (unsigned)rows, THREADS, 0, stream, x, gamma, beta, eps, cols, (bf16 *)y, mean,
-               rstd);
+        run_norm<bf16>(stream, x, gamma, beta, eps, rows, cols, y, mean, rstd);
     else
-        LAUNCH(norm_forward<float>, (unsigned)rows, THREADS, 0, stream, x, gamma, beta, eps, cols, (float *)y, mean,
-               rstd);
+        run_norm<float>(stream, x, gamma, beta, eps, rows, cols, y, mean, rstd);
     return cudaGetLastError();
 }
 
@@ -248,22 +487,35 @@ size_t launch_columns_floats(int rows, int cols)
     return (size_t)pieces_of(rows) * (size_t)cols;
 }
 
+#define KEPT_BACKWARD(per, add)                                                                                        \
+    LAUNCH(norm_backward_kept<per>, (unsigned)rows, THREADS, 0, stream, dy, x, gamma, mean, rstd, cols, dx, add)
+
 int launch_norm_backward(void *stream, const float *dy, const float *x, const float *gamma, const float *mean,
                          const float *rstd, int rows, int cols, float *dx, bool add, float *dgamma, float *dbeta,
                          float *work)
 {
-    const size_t ld = (size_t)cols;
-    int e;
+    const bool wide = is_wide(dy) && is_wide(x) && is_wide(gamma) && is_wide(dx);
+    const int fours = wide ? fours_of(cols) : 0, pieces = pieces_of(rows);
+    float *of_beta = work + launch_columns_floats(rows, cols);
+    int e = cudaSuccess;
 
     if (rows <= 0)
         return cudaSuccess;
-    e = add_columns(stream, normed{dy, x, mean, rstd, ld}, rows, cols, dgamma, work);
+    if (fours > 0) {
+        LAUNCH(add_norm_pieces, dim3(blocks_for((size_t)cols, SIDE * 4), (unsigned)pieces), SIDE * DEEP, 0, stream, dy,
+               x, mean, rstd, rows, cols, work, dbeta ? of_beta : NULL);
+        LAUNCH(add_parts, blocks_for((size_t)cols, THREADS), THREADS, 0, stream, work, pieces, cols, dgamma);
+        if (dbeta)
+            LAUNCH(add_parts, blocks_for((size_t)cols, THREADS), THREADS, 0, stream, of_beta, pieces, cols, dbeta);
+        BY_FOURS(fours, KEPT_BACKWARD, add); /* last: dx may be dy */
+        return cudaGetLastError();
+    }
+    e = add_columns(stream, normed{dy, x, mean, rstd, (size_t)cols}, rows, cols, dgamma, work);
     if (e == cudaSuccess && dbeta)
-        e = add_columns(stream, element<float>{dy, ld}, rows, cols, dbeta, work + launch_columns_floats(rows, cols));
+        e = add_matrix(stream, dy, rows, cols, cols, dbeta, of_beta);
     if (e != cudaSuccess)
         return e;
-    /* last: dx may be dy */
-    LAUNCH(norm_backward, (unsigned)rows, THREADS, 0, stream, dy, x, gamma, mean, rstd, cols, dx, add);
+    LAUNCH(norm_backward, (unsigned)rows, THREADS, 0, stream, dy, x, gamma, mean, rstd, cols, dx, add); /* as above */
     return cudaGetLastError();
 }
 
@@ -271,8 +523,8 @@ int launch_bias_gradient(void *stream, enum kern_type type, const void *dy, int 
                          float *work)
 {
     if (type == KERN_BF16)
-        return add_columns(stream, element<bf16>{(const bf16 *)dy, (size_t)ld}, rows, cols, db, work);
-    return add_columns(stream, element<float>{(const float *)dy, (size_t)ld}, rows, cols, db, work);
+        return add_matrix(stream, (const bf16 *)dy, rows, cols, ld, db, work);
+    return add_matrix(stream, (const float *)dy, rows, cols, ld, db, work);
 }
 
 int launch_embedding_backward(void *stream, const float *dy, int cols, const int32_t *row, const int32_t *start,
