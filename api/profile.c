@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/io.h"
 #include "base/try.h"
 
 #define COLUMNS_MAX 6
@@ -164,9 +165,9 @@ static int read_numbers(const json_t *doc, struct plan_profile *p, struct merr *
         const char *key;
         double scale, *to;
     } fields[] = {
-        {"call_us", 1e-6, &p->call_s},  {"step_us", 1e-6, &p->step_s}, {"copy_gbps", 1e9, &p->copy_bytes_per_s},
-        {"threads", 1, &threads},       {"side_by_side", 1, &ranks},   {"memory_gib", GIB, &memory},
-        {"program_mib", MIB, &program}, {"context_mib", MIB, &context}};
+        {"call_us", 1e-6, &p->call_s},  {"step_us", 1e-6, &p->step_s},  {"copy_gbps", 1e9, &p->copy_bytes_per_s},
+        {"threads", 1, &threads},       {"side_by_side", 1, &ranks},    {"memory_gib", GIB, &memory},
+        {"program_mib", MIB, &program}, {"context_mib", MIB, &context}, {"cache_mib", MIB, &p->cache_bytes}};
 
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
         const json_t *o = json_object_get(doc, fields[i].key);
@@ -190,10 +191,12 @@ static int read_numbers(const json_t *doc, struct plan_profile *p, struct merr *
 
 static int check_keys(const json_t *doc, struct merr *err)
 {
-    static const char *const known[] = {"version",      "measured", "seconds",       "quick",       "threads",
-                                        "side_by_side", "products", "bf16_products", "attention",   "bf16_attention",
-                                        "ops",          "bf16_ops", "call_us",       "step_us",     "copy_gbps",
-                                        "all_reduce",   "messages", "memory_gib",    "program_mib", "context_mib"};
+    static const char *const known[] = {
+        "version",      "measured",          "seconds",       "quick",        "threads",
+        "side_by_side", "products",          "bf16_products", "attention",    "bf16_attention",
+        "ops",          "bf16_ops",          "call_us",       "step_us",      "copy_gbps",
+        "all_reduce",   "messages",          "memory_gib",    "program_mib",  "context_mib",
+        "far_products", "far_bf16_products", "far_ops",       "far_bf16_ops", "cache_mib"};
     const char *key;
     json_t *o;
 
@@ -225,6 +228,10 @@ int profile_read(const json_t *doc, struct plan_profile *ret, struct merr *err)
     if ((r = read_products(doc, "", &p->f32, err)) == 0 && (r = read_products(doc, "bf16_", &p->bf16, err)) == 0 &&
         (r = read_attention(doc, "", &p->f32, err)) == 0 && (r = read_attention(doc, "bf16_", &p->bf16, err)) == 0 &&
         (r = read_ops(doc, "", &p->f32, err)) == 0 && (r = read_ops(doc, "bf16_", &p->bf16, err)) == 0 &&
+        (r = read_products(doc, "far_", &p->far_f32, err)) == 0 &&
+        (r = read_products(doc, "far_bf16_", &p->far_bf16, err)) == 0 &&
+        (r = read_ops(doc, "far_", &p->far_f32, err)) == 0 &&
+        (r = read_ops(doc, "far_bf16_", &p->far_bf16, err)) == 0 &&
         (r = read_messages(doc, "all_reduce", true, p->all_reduce, &p->all_reduces, err)) == 0 &&
         (r = read_messages(doc, "messages", false, p->message, &p->messages, err)) == 0 &&
         (r = read_numbers(doc, p, err)) == 0) {
@@ -320,6 +327,8 @@ json_t *profile_write(const struct plan_profile *p, bool quick, long long measur
     put_number(doc, "side_by_side", p->side_by_side);
     write_rates(doc, "", &p->f32);
     write_rates(doc, "bf16_", &p->bf16);
+    write_rates(doc, "far_", &p->far_f32);
+    write_rates(doc, "far_bf16_", &p->far_bf16);
     put_list(doc, "", "all_reduce", sums);
     put_list(doc, "", "messages", messages);
     put_number(doc, "call_us", p->call_s * 1e6);
@@ -328,7 +337,41 @@ json_t *profile_write(const struct plan_profile *p, bool quick, long long measur
     put_number(doc, "memory_gib", (double)p->memory_bytes / GIB);
     put_number(doc, "program_mib", (double)p->program_bytes / MIB);
     put_number(doc, "context_mib", (double)p->context_bytes / MIB);
+    put_number(doc, "cache_mib", p->cache_bytes / MIB);
     return doc;
+}
+
+/* --- the file that is kept ----------------------------------------------------------------------------------- */
+
+bool profile_kept_file(char ret[PROFILE_FILE_MAX])
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    bool given = cache && *cache;
+
+    if (!given && (!home || !*home))
+        return false;
+    (void)snprintf(ret, PROFILE_FILE_MAX, "%.3900s%s/muster/profile.json", given ? cache : home,
+                   given ? "" : "/.cache");
+    return true;
+}
+
+int profile_keep(const char *file, const json_t *doc, struct merr *err)
+{
+    char folder[PROFILE_FILE_MAX], *end, *text;
+    int r = 0;
+
+    (void)snprintf(folder, sizeof(folder), "%s", file);
+    end = strrchr(folder, '/');
+    if (end && end > folder) {
+        *end = '\0';
+        r = io_mkdirs(folder, 0700, err);
+    }
+    if (r < 0)
+        return r;
+    text = json_dumps(doc, JSON_COMPACT);
+    r = text ? io_publish_file(file, text, strlen(text), 0600, err) : merr_set(err, -ENOMEM, "no memory for a profile");
+    free(text);
+    return r;
 }
 
 /* --- of several nodes ---------------------------------------------------------------------------------------- */
@@ -360,7 +403,8 @@ static bool same_messages(const struct profile_message *a, const struct profile_
 static bool same_tables(const struct plan_profile *a, const struct plan_profile *b)
 {
     return a->threads == b->threads && a->side_by_side == b->side_by_side && same_rates(&a->f32, &b->f32) &&
-           same_rates(&a->bf16, &b->bf16) && a->all_reduces == b->all_reduces && a->messages == b->messages &&
+           same_rates(&a->bf16, &b->bf16) && same_rates(&a->far_f32, &b->far_f32) &&
+           same_rates(&a->far_bf16, &b->far_bf16) && a->all_reduces == b->all_reduces && a->messages == b->messages &&
            same_messages(a->all_reduce, b->all_reduce, a->all_reduces) &&
            same_messages(a->message, b->message, a->messages);
 }
@@ -414,6 +458,8 @@ void profile_median(const struct plan_profile *const *p, size_t n, struct plan_p
     *ret = *p[0];
     middle_rates(&s, &ret->f32);
     middle_rates(&s, &ret->bf16);
+    middle_rates(&s, &ret->far_f32);
+    middle_rates(&s, &ret->far_bf16);
     for (int i = 0; i < ret->all_reduces; i++)
         middle(&s, &ret->all_reduce[i].s);
     for (int i = 0; i < ret->messages; i++)
@@ -421,6 +467,7 @@ void profile_median(const struct plan_profile *const *p, size_t n, struct plan_p
     middle(&s, &ret->call_s);
     middle(&s, &ret->step_s);
     middle(&s, &ret->copy_bytes_per_s);
+    middle(&s, &ret->cache_bytes);
     for (size_t i = 0; i < s.n; i++) { /* a plan is to fit on each */
         ret->program_bytes =
             alike[i]->program_bytes > ret->program_bytes ? alike[i]->program_bytes : ret->program_bytes;

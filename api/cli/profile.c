@@ -11,13 +11,18 @@
 
 int profile_run(struct cli *c)
 {
+    char kept[PROFILE_FILE_MAX];
+    bool keep = !cli_option(c, "quick") && profile_kept_file(kept);
     const char *const argv[] = {"muster-train",
                                 "--profile",
                                 "--devices",
                                 cli_option(c, "devices"),
                                 "--threads",
                                 cli_option(c, "threads"),
-                                cli_option(c, "quick") ? "--quick" : NULL,
+                                cli_option(c, "quick") ? "--quick"
+                                : keep                 ? "--keep"
+                                                       : NULL,
+                                keep ? kept : NULL,
                                 NULL};
 
     return cli_exec("muster-train", argv);

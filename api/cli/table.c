@@ -333,7 +333,7 @@ static const struct command commands[] = {
      "muster profile run --devices 2 > cpu.json", profile_run, false,
      {{"devices", 0, "N", "ranks side by side, as the node's devices are", INT(1, 64), .def = "1"},
       {"threads", 0, "N", "of each rank", INT(1, 1024), .def = "1"},
-      {"quick", 0, NULL, "in some two seconds instead of ten", FLAG}}},
+      {"quick", 0, NULL, "in some two seconds instead of thirty; not kept for muster run", FLAG}}},
     {"import-slurm", "FILE", 1, 1, "turn a batch script of Slurm into a spec, naming what has no counterpart",
      "muster import-slurm train.sbatch > slurm.yaml", import_slurm, true, {{0}}},
     {"run", "FILE", 1, 1, "train without a server", "muster run job.yaml --devices 4 --dir /tmp/run", local_run, false,

@@ -270,13 +270,14 @@ static double exchange_s(const struct plan_job *job, const struct plan_shape *s,
 {
     struct plan_link l = link_of(site, s, r * plan_stage_ranks(s), (r + 1) * plan_stage_ranks(s));
     size_t weights, gradients;
-    double half, hidden;
+    double half, hidden, overlap;
 
     if (s->dp == 1)
         return 0;
     plan_elements(job, s, cut, r, &weights, &gradients);
     half = plan_ring_s(&l, dp_bytes(job, gradients), s->dp) / 2;
-    hidden = half < OVERLAP * backward_s ? half : OVERLAP * backward_s;
+    overlap = l.measured && l.measured->context_bytes == 0 ? 0 : OVERLAP; /* processors copy instead of computing */
+    hidden = half < overlap * backward_s ? half : overlap * backward_s;
     return half - hidden + plan_ring_s(&l, dp_bytes(job, weights), s->dp) / 2;
 }
 

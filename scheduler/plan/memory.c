@@ -255,6 +255,6 @@ void plan_memory_of(const struct plan_job *job, const struct plan_shape *shape, 
         .activations = activations(job, shape, cut, r, &rows, slots),
     };
     ret->rest = (job->program_bytes > 0 ? job->program_bytes : PLAN_PROGRAM_BYTES) +
-                plan_ring_bytes(ret->weights + ret->optimizer) +
+                plan_ring_bytes(weights, job->zero ? shape->dp : 1) +
                 (job->bf16 ? (uint64_t)rows.all * (2 * (cut->qkv + cut->q) + shared) * sizeof(float) : 0);
 }

@@ -29,10 +29,13 @@ static inline uint64_t plan_memory_all(const struct plan_memory *m)
     return m->weights + m->gradients + m->optimizer + m->activations + m->rest;
 }
 
-/* What checkpoints of so large a state wait in: two of them at once, in whole slots. */
-static inline uint64_t plan_ring_bytes(uint64_t state)
+/* What checkpoints of so many weights, split over so many replicas, wait in: two of them at once, of each the weights
+ * in whole slots and the optimizer's moments in others. */
+static inline uint64_t plan_ring_bytes(uint64_t weights, int replicas)
 {
-    uint64_t both = 2 * ((state + PLAN_RING_SLOT - 1) / PLAN_RING_SLOT) * PLAN_RING_SLOT;
+    uint64_t first = weights * sizeof(float), moments = 2 * first / (uint64_t)replicas;
+    uint64_t slots = (first + PLAN_RING_SLOT - 1) / PLAN_RING_SLOT + (moments + PLAN_RING_SLOT - 1) / PLAN_RING_SLOT;
+    uint64_t both = 2 * slots * PLAN_RING_SLOT;
 
     return both < PLAN_RING_BYTES ? both : PLAN_RING_BYTES;
 }

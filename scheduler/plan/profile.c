@@ -12,8 +12,9 @@
 #define RIDGE 1e-6 /* of the slopes: where all sizes of an axis are alike it has none */
 
 static const char *const op_names[PROFILE_OPS] = {
-    "layernorm", "layernorm_back", "rmsnorm", "rmsnorm_back", "gelu", "gelu_back", "swiglu", "swiglu_back", "rope",
-    "residual",  "bias_back",      "embed",   "embed_back",   "loss", "fill",      "add",    "squares",     "adamw",
+    "layernorm", "layernorm_back", "rmsnorm",   "rmsnorm_back", "gelu",       "gelu_back", "swiglu", "swiglu_back",
+    "rope",      "residual",       "bias_back", "embed",        "embed_back", "loss",      "fill",   "add",
+    "squares",   "adamw",          "to_bf16",
 };
 
 const char *profile_op_name(enum profile_op op)
@@ -24,6 +25,13 @@ const char *profile_op_name(enum profile_op op)
 const struct profile_rates *profile_rates(const struct plan_profile *p, bool bf16)
 {
     return bf16 && p->bf16.products > 0 ? &p->bf16 : &p->f32;
+}
+
+const struct profile_rates *profile_far(const struct plan_profile *p, bool bf16)
+{
+    const struct profile_rates *r = bf16 && p->bf16.products > 0 ? &p->far_bf16 : &p->far_f32;
+
+    return r->products > 0 ? r : NULL;
 }
 
 /* --- between measured sizes ---------------------------------------------------------------------------------- */
@@ -132,6 +140,8 @@ void profile_settle(struct plan_profile *p)
 {
     settle(&p->f32);
     settle(&p->bf16);
+    settle(&p->far_f32);
+    settle(&p->far_bf16);
 }
 
 double profile_product_s(const struct profile_rates *r, enum profile_form form, double rows, double outputs,
@@ -179,23 +189,58 @@ static double attention_work(double length, double dim)
     return length * length * dim;
 }
 
-bool profile_attention_s(const struct profile_rates *r, bool back, double length, double dim, double *ret)
+/* Heads whose size does not fill a kernel's tile take longer than larger ones that do: so what was measured of one size
+ * says nothing of another that was, too. Returns the largest size up to dim, or with above the least from it on; 0:
+ * there is none. */
+static int dim_beside(const struct profile_rates *r, double dim, bool above)
 {
-    double at[2] = {doublings(length), doublings(dim)};
-    struct fit f = fit_at(2, at);
+    int best = 0;
 
-    for (int i = 0; i < r->attentions; i++)
-        fit_widen(&f, (double[]){doublings(r->attention[i].length), doublings(r->attention[i].dim)});
-    if (r->attentions == 0)
-        return false;
-    fit_begin(&f);
+    for (int i = 0; i < r->attentions; i++) {
+        int d = r->attention[i].dim;
+
+        if (above ? d >= dim && (best == 0 || d < best) : d <= dim && d > best)
+            best = d;
+    }
+    return best;
+}
+
+/* Logarithm of the seconds of heads of a measured size, for each unit of work. */
+static double attention_rate(const struct profile_rates *r, bool back, double length, int dim)
+{
+    const struct profile_attention *low = NULL, *high = NULL;
+    double at_low, at_high, share;
+
     for (int i = 0; i < r->attentions; i++) {
         const struct profile_attention *a = &r->attention[i];
 
-        fit_add(&f, (double[]){doublings(a->length), doublings(a->dim)},
-                log2(a->s[back] / attention_work(a->length, a->dim)));
+        if (a->dim != dim)
+            continue;
+        if (a->length <= length && (!low || a->length > low->length))
+            low = a;
+        if (a->length >= length && (!high || a->length < high->length))
+            high = a;
     }
-    *ret = exp2(fit_end(&f)) * attention_work(length, dim);
+    low = low ? low : high;
+    high = high ? high : low;
+    at_low = log2(low->s[back] / attention_work(low->length, dim));
+    at_high = log2(high->s[back] / attention_work(high->length, dim));
+    share = high->length > low->length ? log2(length / low->length) / log2((double)high->length / low->length) : 0;
+    return at_low + share * (at_high - at_low);
+}
+
+bool profile_attention_s(const struct profile_rates *r, bool back, double length, double dim, double *ret)
+{
+    int low = dim_beside(r, dim, false), high = dim_beside(r, dim, true);
+    double rate, share;
+
+    if (r->attentions == 0)
+        return false;
+    low = low > 0 ? low : high;
+    high = high > 0 ? high : low;
+    share = high > low ? log2(dim / low) / log2((double)high / low) : 0;
+    rate = (1 - share) * attention_rate(r, back, length, low) + share * attention_rate(r, back, length, high);
+    *ret = exp2(rate) * attention_work(length, dim);
     return true;
 }
 

@@ -34,6 +34,7 @@ enum profile_op {
     PROFILE_ADD,     /* of a leaf's gradients to another's */
     PROFILE_SQUARES, /* for the norm of the gradient */
     PROFILE_ADAMW,
+    PROFILE_TO_BF16, /* of weights after a step, of gradients before products */
     PROFILE_OPS
 };
 
@@ -76,6 +77,9 @@ struct profile_message { /* an all-reduce of so many bytes among ranks of a node
 struct plan_profile {
     int threads, side_by_side; /* of a rank; ranks that measured at the same time. 0: not told */
     struct profile_rates f32, bf16;
+    struct profile_rates far_f32,
+        far_bf16;            /* of arrays that are in no cache; where nothing was measured as the others */
+    double cache_bytes;      /* that a rank has; 0: not told */
     double call_s, step_s;   /* of a pass of a block; of a step besides all else; 0: not told */
     double copy_bytes_per_s; /* 0: not told */
     uint64_t memory_bytes;   /* 0: not told */
@@ -90,6 +94,9 @@ void profile_settle(struct plan_profile *p);
 
 /* Of the precision, or where nothing was measured in it of f32. */
 const struct profile_rates *profile_rates(const struct plan_profile *p, bool bf16);
+
+/* The same of arrays in no cache; NULL: nothing was measured. */
+const struct profile_rates *profile_far(const struct plan_profile *p, bool bf16);
 
 /* Seconds of a product; the rates have one at least. */
 double profile_product_s(const struct profile_rates *r, enum profile_form form, double rows, double outputs,

@@ -10,9 +10,26 @@ struct at { /* what is asked of, and of which device */
     const struct plan_shape *s;
     const struct plan_device *d;
     const struct profile_rates *rates; /* NULL: nothing was measured */
+    const struct profile_rates *far;   /* of arrays in no cache; NULL: nothing was measured */
+    double missed;                     /* share of what a pass takes that is in no cache any more */
     struct plan_cut cut;
     double rows, times;
 };
+
+/* A rank goes through weights, gradients and activations, and then through the same again: what its cache cannot hold
+ * of them is not there when its turn comes. */
+static double missed(const struct plan_job *job, const struct plan_shape *s, const struct plan_cut *cut, double cache)
+{
+    int slots[SCHEDULE_CHUNKS_MAX];
+    struct plan_memory m;
+    double all;
+
+    for (int i = 0; i < s->chunks && i < SCHEDULE_CHUNKS_MAX; i++)
+        slots[i] = 1;
+    plan_memory_of(job, s, cut, 0, -1, slots, &m);
+    all = (double)(m.weights + m.gradients + m.activations);
+    return all > cache ? 1 - cache / all : 0;
+}
 
 static struct at at_of(const struct plan_job *job, const struct plan_shape *s, const struct plan_device *d)
 {
@@ -26,19 +43,35 @@ static struct at at_of(const struct plan_job *job, const struct plan_shape *s, c
     (void)plan_cut(&job->model, s->tp, &at.cut);
     if (at.rates && at.rates->products == 0)
         at.rates = NULL;
+    if (at.rates && d->measured->cache_bytes > 0)
+        at.far = profile_far(d->measured, job->bf16);
+    if (at.far)
+        at.missed = missed(job, s, &at.cut, d->measured->cache_bytes);
     return at;
 }
 
 /* --- measured parts ------------------------------------------------------------------------------------------ */
 
-/* Of a device whose table has only products by memory: what is moved of the arrays. */
-static double op_s(const struct at *at, enum profile_op op, double elements)
+/* Between what something takes where caches have all of it and where they have nothing. */
+static double blend(double near_s, double far_s, double missed)
 {
-    double rate = at->d->measured->copy_bytes_per_s, seconds;
+    return far_s > near_s ? near_s + missed * (far_s - near_s) : near_s;
+}
+
+/* Of arrays so much of which is in no cache. Of a device whose table has only products by memory: what is moved. */
+static double op_missed_s(const struct at *at, enum profile_op op, double elements, double missed)
+{
+    double rate = at->d->measured->copy_bytes_per_s, seconds, far;
 
     if (profile_op_s(at->rates, op, elements, &seconds))
-        return seconds;
+        return at->far && profile_op_s(at->far, op, elements, &far) ? blend(seconds, far, missed) : seconds;
     return rate > 0 ? elements * (op == PROFILE_ADAMW ? UPDATE_BYTES : OP_BYTES) / rate : 0;
+}
+
+/* Work on activations: half of what it takes or makes was made just before. */
+static double op_s(const struct at *at, enum profile_op op, double elements)
+{
+    return op_missed_s(at, op, elements, at->missed / 2);
 }
 
 static double attention_s(const struct at *at, bool back)
@@ -58,9 +91,11 @@ static double product_s(const struct at *at, bool out_in, enum profile_form form
                         double inputs)
 {
     static const enum profile_form swapped[PROFILE_FORMS] = {PROFILE_INPUT, PROFILE_FORWARD, PROFILE_WEIGHTS};
+    double n = out_in ? inputs : outputs, k = out_in ? outputs : inputs, near;
 
-    return out_in ? profile_product_s(at->rates, swapped[form], rows, inputs, outputs)
-                  : profile_product_s(at->rates, form, rows, outputs, inputs);
+    form = out_in ? swapped[form] : form;
+    near = profile_product_s(at->rates, form, rows, n, k);
+    return at->far ? blend(near, profile_product_s(at->far, form, rows, n, k), at->missed) : near;
 }
 
 static double layers_s(const struct at *at, enum profile_form form)
@@ -87,7 +122,7 @@ static struct work_block measured_block(const struct at *at)
     enum profile_op norm = llama ? PROFILE_RMSNORM : PROFILE_LAYERNORM, act = llama ? PROFILE_SWIGLU : PROFILE_GELU;
     const struct plan_cut *c = &at->cut;
     double wide = at->rows * c->ffn, turned = llama ? op_s(at, PROFILE_ROPE, at->rows * (c->qkv - c->kv)) : 0;
-    double typed = at->job->bf16 ? op_s(at, PROFILE_ADD, trunk(at)) : 0; /* gradients are rounded */
+    double typed = at->job->bf16 ? op_s(at, PROFILE_TO_BF16, trunk(at)) : 0; /* gradients are rounded */
     struct work_block w = {.cheap_s = 2 * op_s(at, norm, trunk(at)) + op_s(at, act, wide)};
 
     w.f_s = layers_s(at, PROFILE_FORWARD) + attention_s(at, false) + w.cheap_s + turned +
@@ -128,10 +163,12 @@ static double measured_embed_s(const struct at *at)
 
 static double measured_update_s(const struct at *at, double weights, double gradients, int leaves)
 {
-    double mine = weights / at->s->dp, updated = at->job->zero ? mine : weights;
+    double mine = weights / at->s->dp, updated = at->job->zero ? mine : weights, m = at->missed;
+    double rounded = at->job->bf16 ? op_missed_s(at, PROFILE_TO_BF16, weights, m) : 0;
 
-    return leaves * op_s(at, PROFILE_FILL, gradients) + (leaves - 1) * op_s(at, PROFILE_ADD, gradients) +
-           op_s(at, PROFILE_SQUARES, mine) + op_s(at, PROFILE_ADAMW, updated) + at->d->measured->step_s;
+    return leaves * op_missed_s(at, PROFILE_FILL, gradients, m) +
+           (leaves - 1) * op_missed_s(at, PROFILE_ADD, gradients, m) + op_missed_s(at, PROFILE_SQUARES, mine, m) +
+           op_missed_s(at, PROFILE_ADAMW, updated, m) + rounded + at->d->measured->step_s;
 }
 
 /* --- by rates ------------------------------------------------------------------------------------------------ */

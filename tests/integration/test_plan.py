@@ -92,7 +92,10 @@ def test_a_measured_profile_goes_before_assumed_rates(tmp_path, corpus):
     spec = specs.train(corpus, devices=2)
     spec["parallel"] = {"tp": 1, "pp": 1, "virtual_workers": 2}
     path = write(tmp_path, "spec.json", spec)
-    profile = json.loads(muster("profile", "run", "--devices", "2", "--quick").stdout)
+    kept = tmp_path / "cache" / "profile.json"
+    command = [f"{BIN}/muster-train", "--profile", "--devices", "2", "--quick", "--keep", kept]
+    profile = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    assert json.loads(kept.read_text()) == profile
     assert profile["version"] == 1 and profile["side_by_side"] == 2 and profile["quick"]
     assert {"products", "bf16_products", "attention", "ops", "all_reduce", "messages", "program_mib"} <= set(profile)
 
@@ -127,10 +130,11 @@ def test_a_cluster_file_with_a_field_that_nobody_knows_is_refused(tmp_path, corp
     assert f"unknown field '{named}'" in out.stderr
 
 
-def test_an_idle_agent_measures_its_devices_and_the_server_plans_by_that(tmp_path, corpus):
+def test_an_idle_agent_measures_its_devices_and_the_server_plans_by_that(tmp_path, corpus, monkeypatch):
     engine = tmp_path / "quick"
     engine.write_text(f"#!/bin/sh\nexec {BIN}/muster-train \"$@\" --quick\n")
     engine.chmod(0o755)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with Cluster(str(tmp_path), slots=2, agent_args=["--profile-idle", "1", "--train", str(engine)]) as cluster:
         listed = wait_for("a profile", lambda: json.loads(cluster.muster("profile", "list", "-o", "json").stdout)
                           ["profiles"])

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "api/profile.h"
 #include "base/io.h"
@@ -95,6 +96,25 @@ static void keep(const struct profiles *p)
     if (!text || io_publish_file(path, text, strlen(text), 0600, &err) < 0)
         log_warn("the profiles of this node are not kept: %s", err.text);
     free(text);
+}
+
+/* What a user of this machine plans by (muster run), where nobody has measured it before. */
+static void keep_for_user(const struct profiles *p)
+{
+    char file[PROFILE_FILE_MAX];
+    struct merr err;
+
+    if (!profile_kept_file(file) || access(file, F_OK) == 0)
+        return;
+    for (int i = 0; i < p->cfg.devices->n; i++) {
+        const json_t *one = json_object_get(p->of, p->cfg.devices->v[i].class);
+
+        if (!one || strcmp(p->cfg.devices->v[i].kind, "cpu") != 0)
+            continue;
+        if (profile_keep(file, one, &err) < 0)
+            log_warn("the profile is not kept for muster run: %s", err.text);
+        return;
+    }
 }
 
 /* --- measuring ----------------------------------------------------------------------------------------------- */
@@ -214,6 +234,7 @@ static bool end(struct profiles *p)
     if (more) {
         p->of = p->found;
         keep(p);
+        keep_for_user(p);
         log_info("the devices were measured");
     } else {
         json_decref(p->found);

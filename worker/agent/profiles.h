@@ -1,6 +1,7 @@
 /* profiles - measures the devices of the node by class (api/profile.h), once, while nothing runs on it
  *
- * What was found is kept in the state folder, for as long as the same release offers the same devices. A measurement
+ * What was found is kept in the state folder, for as long as the same release offers the same devices, and that of the
+ * processors for muster run, too, unless its user has measured them before. A measurement
  * beside which a run begins is ended and made again later: it takes no time from runs, and would say nothing. The
  * functions are called by one thread; none blocks.
  */

@@ -13,6 +13,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "api/profile.h"
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/options.h"
@@ -351,14 +352,11 @@ static const struct options options = {
 /* Read the profile that was named, or that is kept. One that is named must be good; the other is left out if not. */
 static int read_profile(struct attempt *a, const char *named, struct plan_profile *p, struct merr *err)
 {
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    char kept[PATH_MAX];
+    char kept[PROFILE_FILE_MAX];
     int r;
 
-    if (cache && *cache)
-        (void)snprintf(kept, sizeof(kept), "%.4000s/muster/profile.json", cache);
-    else
-        (void)snprintf(kept, sizeof(kept), "%.4000s/.cache/muster/profile.json", home ? home : "");
+    if (!named && !profile_kept_file(kept))
+        return 0;
     r = solo_plan_profile(named ? named : kept, a->threads, p, err);
     if (r < 0 && !named && r != -ENOENT)
         fprintf(stderr, "muster run: planned without a profile: %s\n", err->text);

@@ -12,7 +12,9 @@ static const char whole[] =
     " 'bf16_products': [[64, 128, 256, 2]], 'attention': [[128, 64, 10, 30]],"
     " 'ops': {'gelu': [[1000, 1.5], [4000, 8]]}, 'call_us': 3, 'step_us': 40, 'copy_gbps': 12.5,"
     " 'all_reduce': [[4, 1048576, 250]], 'messages': [[4096, 7]], 'memory_gib': 2, 'program_mib': 12,"
-    " 'context_mib': 300}";
+    " 'context_mib': 300, 'cache_mib': 16, 'far_products': [[64, 128, 256, 0.25]],"
+    " 'far_bf16_products': [[64, 128, 256, 1]], 'far_ops': {'adamw': [[1000, 3]]},"
+    " 'far_bf16_ops': {'to_bf16': [[1000, 2]]}}";
 
 static json_t *parse(const char *text)
 {
@@ -44,6 +46,8 @@ static void a_profile_is_read_and_written_unchanged(void **state)
     assert_true(p[0].all_reduce[0].ranks == 4 && p[0].message[0].ranks == 2);
     assert_true(p[0].memory_bytes == (uint64_t)2 << 30 && p[0].program_bytes == (uint64_t)12 << 20);
     assert_true(p[0].context_bytes == (uint64_t)300 << 20 && p[0].side_by_side == 4);
+    assert_true(p[0].cache_bytes == 16 << 20 && p[0].far_f32.product[0].flops[PROFILE_INPUT] == 0.25e12);
+    assert_true(p[0].far_bf16.op[PROFILE_TO_BF16].at[0].s == 2e-6);
     again = profile_write(&p[0], true, 1700000000, 1.5);
     assert_int_equal(profile_read(again, &p[1], &err), 0);
     assert_memory_equal(&p[0], &p[1], sizeof(*p));

@@ -23,15 +23,17 @@
 #include "worker/snapshot/capacity.h"
 
 #define SAMPLES_MAX 64
-#define NEAR 1.2         /* times the shortest sample: what took longer was disturbed */
-#define NEAR_LEAST 5     /* undisturbed samples */
-#define MORE 8           /* times as long as planned, until there are as many */
-#define SAMPLE_US 100    /* shorter calls are made several times in a row */
-#define MEASURE_US 12000 /* on one size, at least NEAR_LEAST samples */
-#define QUICK_US 3000
+#define NEAR 1.2        /* times the shortest sample: what took longer was disturbed */
+#define NEAR_LEAST 5    /* undisturbed samples */
+#define MORE 8          /* times as long as planned, until there are as many */
+#define SAMPLE_US 100   /* shorter calls are made several times in a row */
+#define ROUNDS 2        /* some seconds apart, of which the shorter time counts: what disturbs may last as long */
+#define MEASURE_US 6000 /* on one size in each, at least NEAR_LEAST samples */
+#define QUICK_US 1500
 #define LIMIT_US 30000000 /* then what is left is measured by NEAR_LEAST samples */
 #define WAIT_US 60000000  /* for the other processes */
 #define COLD 1048576 /* floats of each array that calls take in turns: with three arrays larger than a core's cache */
+#define FAR_MOST ((size_t)1 << 26) /* and at most so many where no cache is to have them */
 #define SMALL 4096
 #define COLS 256 /* of norms, embeddings and biases */
 #define HEAD_ROWS PLAN_HEAD_ROWS
@@ -39,24 +41,30 @@
 #define HEADS 4
 #define ARRAYS 5
 #define DEVICES_MOST 64
+#define SHARED ((size_t)64 << 20) /* bytes that sums are of */
+#define LONG_SUM ((size_t)1 << 20)
 
 /* Without its low half, so that it is a small number as two of bf16, too. */
 #define FILLED 0.0078125f
 
 struct sizes { /* what is measured; lists end by 0 */
-    int rows[5], sides[6], lengths[5], dims[4];
-    int heads[4], vocab; /* hidden sizes before a vocabulary */
-    size_t elements[6], bytes[6];
+    int rows[5], sides[6], lengths[6], dims[8];
+    int far_rows[4], far_sides[4]; /* of products whose arrays are in no cache */
+    int heads[4], vocab;           /* hidden sizes before a vocabulary */
+    size_t elements[6], far_elements[6], bytes[6];
 };
 
 static const struct sizes cpu_sizes = {
     .rows = {64, 256, 1024},
     .sides = {64, 192, 576, 1728},
     .lengths = {32, 128, 512, 1024},
-    .dims = {16, 32, 64},
+    .far_rows = {64, 512},
+    .far_sides = {192, 576, 1728},
+    .dims = {16, 32, 48, 64, 80, 96, 128},
     .heads = {64, 192, 512},
     .vocab = 8192,
     .elements = {1 << 12, 1 << 15, 1 << 18, 1 << 20, 1 << 22},
+    .far_elements = {1 << 15, 1 << 20, 1 << 22},
     .bytes = {1 << 10, 1 << 14, 1 << 18, 1 << 21, 1 << 24},
 };
 static const struct sizes cpu_quick = {
@@ -89,7 +97,11 @@ struct bench {
     struct comm_group *all;
     enum kern_type type;
     int64_t began_us;
+    int round;
+    size_t sums;     /* that there were */
     size_t floats;   /* of each array */
+    size_t far;      /* floats of each that calls take in turns where no cache is to have them; 0: none is known */
+    size_t cycle;    /* and those that they take in turns now */
     size_t step, at; /* so many floats after the call before, where this one's arrays begin (time_calls) */
     float *a[ARRAYS], *shared;
     int32_t *token, *position, *cu; /* host memory: as many as tokens can be */
@@ -115,7 +127,7 @@ static int time_calls(struct bench *b, measured_call call, const void *arg, int 
 
     for (int i = 0; i < times; i++) {
         TRY(call(b, arg, err));
-        b->at = b->at + 2 * b->step <= COLD ? b->at + b->step : 0;
+        b->at = b->at + 2 * b->step <= b->cycle ? b->at + b->step : 0;
     }
     TRY(b->k->stream_sync(b->stream, err));
     *ret_us = (double)(clock_mono_us() - began_us) / times;
@@ -141,7 +153,7 @@ static int measure(struct bench *b, measured_call call, const void *arg, size_t 
     int64_t budget_us = b->cfg->quick ? QUICK_US : MEASURE_US, began_us, spent_us = 0;
     bool late = clock_mono_us() - b->began_us > LIMIT_US;
     double us[SAMPLES_MAX], first;
-    int n = 0, times = 1;
+    int n = 0, times = 1, near;
 
     b->at = 0;
     b->step = (floats + COLS - 1) / COLS * COLS;
@@ -161,12 +173,19 @@ static int measure(struct bench *b, measured_call call, const void *arg, size_t 
         if (late || together || spent_us > MORE * budget_us || near_shortest(us, n) >= NEAR_LEAST)
             break;
     }
-    us[0] = us[near_shortest(us, n) / 2];
+    near = near_shortest(us, n);
+    us[0] = us[(together ? n : near) / 2]; /* ranks that meet wait for whoever is put off: that is part of it */
     TRY(comm_all_reduce(b->all, us, 1, COMM_F64, COMM_SUM, err));
     *ret_s = us[0] / b->cfg->devices * 1e-6;
     if (*ret_s <= 0)
         *ret_s = 1e-9;
     return 0;
+}
+
+/* Of what earlier rounds found and this one. */
+static double shorter(const struct bench *b, double before_s, double now_s)
+{
+    return b->round > 0 && before_s < now_s ? before_s : now_s;
 }
 
 /* --- products and attention ---------------------------------------------------------------------------------- */
@@ -227,25 +246,28 @@ static int measure_product(struct bench *b, struct profile_rates *r, int rows, i
 {
     struct profile_product *p = &r->product[r->products++];
 
-    *p = (struct profile_product){.rows = rows, .outputs = outputs, .inputs = inputs};
+    p->rows = rows;
+    p->outputs = outputs;
+    p->inputs = inputs;
     for (int form = 0; form < PROFILE_FORMS; form++) {
         struct kern_gemm g = product_of(b, (enum profile_form)form, rows, outputs, inputs);
         double seconds;
 
         TRY(measure(b, product, &g, most_of(p), false, &seconds, err));
-        p->flops[form] = 2.0 * rows * outputs * inputs / seconds;
+        p->flops[form] = fmax(p->flops[form], 2.0 * rows * outputs * inputs / seconds);
     }
     return 0;
 }
 
-static int measure_products(struct bench *b, struct profile_rates *r, struct merr *err)
+static int measure_products(struct bench *b, struct profile_rates *r, const int *rows, const int *sides,
+                            struct merr *err)
 {
     const struct sizes *s = b->sizes;
 
-    for (int i = 0; s->rows[i]; i++)
-        for (int o = 0; s->sides[o]; o++)
-            for (int k = 0; s->sides[k]; k++)
-                TRY(measure_product(b, r, s->rows[i], s->sides[o], s->sides[k], err));
+    for (int i = 0; rows[i]; i++)
+        for (int o = 0; sides[o]; o++)
+            for (int k = 0; sides[k]; k++)
+                TRY(measure_product(b, r, rows[i], sides[o], sides[k], err));
     for (int i = 0; s->heads[i]; i++) /* its weights are [out, in] (scheduler/plan/work.c) */
         TRY(measure_product(b, r, HEAD_ROWS, s->heads[i], s->vocab, err));
     return 0;
@@ -290,11 +312,14 @@ static int measure_attention(struct bench *b, struct profile_rates *r, struct me
 
             for (int k = 0; k <= docs; k++)
                 b->cu[k] = k * s->lengths[i];
-            *p = (struct profile_attention){.length = s->lengths[i], .dim = s->dims[d]};
+            p->length = s->lengths[i];
+            p->dim = s->dims[d];
             for (int back = 0; back < 2; back++) {
+                double seconds;
+
                 t.back = back;
-                TRY(measure(b, attend, &t, (size_t)t.a.tokens * (size_t)t.a.ld, false, &p->s[back], err));
-                p->s[back] /= HEADS * docs;
+                TRY(measure(b, attend, &t, (size_t)t.a.tokens * (size_t)t.a.ld, false, &seconds, err));
+                p->s[back] = shorter(b, p->s[back], seconds / (HEADS * docs));
             }
         }
     return 0;
@@ -359,11 +384,13 @@ static int work(struct bench *b, const void *arg, struct merr *err)
     case PROFILE_LOSS:
         return loss(b, (int)(op->n / LOGITS), err);
     case PROFILE_FILL:
-        return k->fill(s, z, FILLED, op->n, err);
+        return k->fill(s, z, 0, op->n, err);
     case PROFILE_ADD:
         return k->add(s, z, x, op->n, err);
     case PROFILE_SQUARES:
         return k->sum_squares(s, x, op->n, op->n / 64 + 1, sums, err);
+    case PROFILE_TO_BF16:
+        return k->to_bf16(s, x, op->n, y, err);
     default:
         return k->adamw(s,
                         &(struct kern_adamw){.n = op->n,
@@ -385,17 +412,24 @@ static double share_of(enum profile_op op)
     return op == PROFILE_SWIGLU || op == PROFILE_SWIGLU_BACK ? 0.5 : 1;
 }
 
-static int measure_ops(struct bench *b, struct profile_rates *r, struct merr *err)
+static int measure_ops(struct bench *b, struct profile_rates *r, const size_t *elements, struct merr *err)
 {
+    size_t filled = b->cycle; /* what calls take: the largest size comes last */
+
+    for (int i = 0; elements[i]; i++)
+        filled = b->cycle + elements[i];
+    filled = filled < b->floats ? filled : b->floats;
     for (int op = 0; op < PROFILE_OPS; op++)
-        for (int i = 0; b->sizes->elements[i]; i++) {
-            struct op what = {(enum profile_op)op, b->sizes->elements[i]};
+        for (int i = 0; elements[i]; i++) {
+            struct op what = {(enum profile_op)op, elements[i]};
             struct profile_curve *c = &r->op[op];
+            double seconds;
 
             for (int a = 0; a < ARRAYS && i == 0; a++) /* no sum has grown out of bounds */
-                TRY(b->k->fill(b->stream, b->a[a], FILLED, b->floats, err));
+                TRY(b->k->fill(b->stream, b->a[a], FILLED, filled, err));
             c->at[i].size = (double)what.n * share_of(what.what);
-            TRY(measure(b, work, &what, what.n, false, &c->at[i].s, err));
+            TRY(measure(b, work, &what, what.n, false, &seconds, err));
+            c->at[i].s = shorter(b, c->at[i].s, seconds);
             c->n = i + 1;
         }
     return 0;
@@ -422,6 +456,15 @@ static int pass_on(struct bench *b, size_t bytes, struct merr *err)
     return comm_wait(recv, r == 0 ? err : NULL) == 0 ? r : -EIO;
 }
 
+/* Long sums are of gradients, which no cache has: each is of what comes after that of the one before. */
+static int sum_up(struct bench *b, size_t bytes, struct merr *err)
+{
+    size_t places = SHARED / bytes;
+    float *at = b->shared + (bytes < LONG_SUM ? 0 : b->sums++ % places * bytes / sizeof(float));
+
+    return comm_all_reduce(b->all, at, bytes / sizeof(float), COMM_F32, COMM_SUM, err);
+}
+
 /* As in a step: ranks compute before they meet, none exactly as long as another. */
 static int meet(struct bench *b, const void *arg, struct merr *err)
 {
@@ -432,8 +475,7 @@ static int meet(struct bench *b, const void *arg, struct merr *err)
     TRY(b->k->stream_sync(b->stream, err));
     if (e->bytes == 0)
         return 0;
-    return e->message ? pass_on(b, e->bytes, err)
-                      : comm_all_reduce(b->all, b->shared, e->bytes / sizeof(float), COMM_F32, COMM_SUM, err);
+    return e->message ? pass_on(b, e->bytes, err) : sum_up(b, e->bytes, err);
 }
 
 /* Seconds of the exchange beside the work. */
@@ -442,7 +484,7 @@ static int measure_exchange(struct bench *b, const struct exchange *e, double wo
     double both_s;
 
     TRY(measure(b, meet, e, 0, true, &both_s, err));
-    *ret_s = both_s > 1.01 * work_s ? both_s - work_s : 0.01 * work_s;
+    *ret_s = shorter(b, *ret_s, both_s > 1.01 * work_s ? both_s - work_s : 0.01 * work_s);
     return 0;
 }
 
@@ -452,14 +494,14 @@ static int measure_messages(struct bench *b, struct merr *err)
     double work_s;
 
     b->type = KERN_F32;
+    memset(b->shared, 0, SHARED);
     if (b->cfg->devices > 1)
         TRY(measure(b, meet, &(struct exchange){.bytes = 0}, 0, true, &work_s, err));
     for (int i = 0; b->cfg->devices > 1 && b->sizes->bytes[i]; i++) {
         size_t bytes = b->sizes->bytes[i];
 
-        memset(b->shared, 0, bytes);
-        sum[i] = (struct profile_message){.ranks = b->cfg->devices, .bytes = (double)bytes};
-        message[i] = (struct profile_message){.ranks = 2, .bytes = (double)bytes};
+        sum[i] = (struct profile_message){.ranks = b->cfg->devices, .bytes = (double)bytes, .s = sum[i].s};
+        message[i] = (struct profile_message){.ranks = 2, .bytes = (double)bytes, .s = message[i].s};
         TRY(measure_exchange(b, &(struct exchange){.bytes = bytes}, work_s, &sum[i].s, err));
         TRY(measure_exchange(b, &(struct exchange){.bytes = bytes, .message = true}, work_s, &message[i].s, err));
         b->p->all_reduces = b->p->messages = i + 1;
@@ -549,6 +591,42 @@ static int measure_memory(struct bench *b, uint64_t arrays, struct merr *err)
     return 0;
 }
 
+/* Bytes of the machine's last cache; 0: it does not tell. */
+static double last_cache(void)
+{
+    char path[64], unit = 0;
+    double n = 0;
+
+    for (int level = 4; level >= 2 && n <= 0; level--) {
+        struct buf text;
+
+        (void)snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu0/cache/index%d/size", level);
+        buf_init(&text, 64);
+        if (io_read_file(path, &text, NULL) < 0 || sscanf(buf_text(&text), "%lf%c", &n, &unit) != 2)
+            n = 0;
+        buf_clear(&text);
+    }
+    return n * (unit == 'K' ? 1 << 10 : unit == 'M' ? 1 << 20 : 1);
+}
+
+/* What a rank has of the last cache when all are at work; and arrays that are four times as large. */
+static void look_at_cache(struct bench *b)
+{
+    double bytes = b->k->device ? 0 : last_cache();
+    struct capacity here;
+
+    b->cycle = COLD;
+    if (bytes <= 0 || b->sizes->far_rows[0] == 0)
+        return;
+    capacity_here(&here);
+    b->p->cache_bytes = bytes / b->cfg->devices;
+    b->far = (size_t)b->p->cache_bytes < COLD ? COLD : (size_t)b->p->cache_bytes;
+    if (b->far > FAR_MOST || b->far * ARRAYS * sizeof(float) > here.total / (uint64_t)b->cfg->devices / 4) {
+        b->far = 0; /* such arrays have no room */
+        b->p->cache_bytes = 0;
+    }
+}
+
 static int open_devices(struct bench *b, struct merr *err)
 {
     const char *kernels = getenv("MUSTER_KERNELS");
@@ -558,7 +636,8 @@ static int open_devices(struct bench *b, struct merr *err)
     b->sizes = b->k->device ? &gpu_sizes : b->cfg->quick ? &cpu_quick : &cpu_sizes;
     cfg.device = b->k->device ? comm_group_index(b->all) : 0;
     TRY(b->k->stream_new(&cfg, &b->stream, err));
-    b->floats = largest(b->sizes);
+    look_at_cache(b);
+    b->floats = largest(b->sizes) + b->far;
     b->token = calloc(b->floats / COLS, sizeof(*b->token));
     b->position = calloc(b->floats / COLS, sizeof(*b->position));
     b->cu = calloc(b->floats / COLS, sizeof(*b->cu));
@@ -578,20 +657,42 @@ static int open_devices(struct bench *b, struct merr *err)
     return 0;
 }
 
+/* The same where a call finds nothing of what it takes in a cache, as in a step of a large model. */
+static int measure_far(struct bench *b, struct profile_rates *r, struct merr *err)
+{
+    b->cycle = b->far;
+    TRY(measure_products(b, r, b->sizes->far_rows, b->sizes->far_sides, err));
+    TRY(measure_ops(b, r, b->sizes->far_elements, err));
+    b->cycle = COLD;
+    return 0;
+}
+
+static int measure_round(struct bench *b, struct merr *err)
+{
+    struct plan_profile *p = b->p;
+
+    TRY(measure_messages(b, err));
+    for (int i = 0; i < 2; i++) {
+        struct profile_rates *r = i ? &p->bf16 : &p->f32, *far = i ? &p->far_bf16 : &p->far_f32;
+
+        b->type = i ? KERN_BF16 : KERN_F32;
+        r->products = r->attentions = far->products = 0;
+        TRY(measure_products(b, r, b->sizes->rows, b->sizes->sides, err));
+        TRY(measure_attention(b, r, err));
+        TRY(measure_ops(b, r, b->sizes->elements, err));
+        if (b->far > 0)
+            TRY(measure_far(b, far, err));
+    }
+    return 0;
+}
+
 static int measure_all(struct bench *b, struct merr *err)
 {
     struct plan_profile *p = b->p;
     const struct profile_curve *add = &p->f32.op[PROFILE_ADD];
 
-    TRY(measure_messages(b, err));
-    for (int i = 0; i < 2; i++) {
-        struct profile_rates *r = i ? &p->bf16 : &p->f32;
-
-        b->type = i ? KERN_BF16 : KERN_F32;
-        TRY(measure_products(b, r, err));
-        TRY(measure_attention(b, r, err));
-        TRY(measure_ops(b, r, err));
-    }
+    for (b->round = 0; b->round < ROUNDS; b->round++)
+        TRY(measure_round(b, err));
     p->copy_bytes_per_s = 3 * sizeof(float) * add->at[add->n - 1].size / add->at[add->n - 1].s;
     return 0;
 }
@@ -600,13 +701,12 @@ static int rank_run(const struct measure_cfg *cfg, int rank, const char *folder,
 {
     struct bench b = {.cfg = cfg, .began_us = clock_mono_us(), .p = calloc(1, sizeof(*b.p))};
     int node_of[DEVICES_MOST] = {0}, ranks[DEVICES_MOST], r;
-    size_t shared = (size_t)64 << 20;
     struct comm_cfg world = {.rank = rank,
                              .size = cfg->devices,
                              .generation = 1,
                              .rendezvous = folder,
                              .node_of = node_of,
-                             .shared_bytes = shared,
+                             .shared_bytes = SHARED,
                              .timeout_us = WAIT_US};
     json_auto_t *doc = NULL;
 
@@ -614,7 +714,7 @@ static int rank_run(const struct measure_cfg *cfg, int rank, const char *folder,
         ranks[i] = i;
     TRY(b.p ? flight_private(&world.flight, err) : merr_set(err, -ENOMEM, "no memory for a profile"));
     TRY(comm_world_open(&world, &b.world, err));
-    b.shared = comm_shared_alloc(b.world, shared);
+    b.shared = comm_shared_alloc(b.world, SHARED);
     TRY(b.shared ? comm_group_new(b.world, "dp", ranks, cfg->devices, &b.all, err)
                  : merr_set(err, -ENOMEM, "no memory that ranks share"));
     TRY(open_devices(&b, err));
@@ -627,7 +727,7 @@ static int rank_run(const struct measure_cfg *cfg, int rank, const char *folder,
     doc = profile_write(b.p, cfg->quick, (long long)time(NULL), (double)(clock_mono_us() - b.began_us) * 1e-6);
     if (!doc || json_dumpf(doc, out, JSON_COMPACT) < 0 || fputc('\n', out) == EOF || fflush(out) != 0)
         return merr_set(err, -EIO, "the profile cannot be printed");
-    return 0;
+    return cfg->keep ? profile_keep(cfg->keep, doc, err) : 0;
 }
 
 int measure_rank(const struct measure_cfg *cfg, int rank, const char *folder, FILE *out, struct merr *err)
@@ -652,7 +752,11 @@ static pid_t start(const struct measure_cfg *cfg, int rank, const char *folder)
                           number[1],
                           "--threads",
                           number[2],
-                          cfg->quick ? "--quick" : NULL,
+                          cfg->keep    ? "--keep"
+                          : cfg->quick ? "--quick"
+                                       : NULL,
+                          cfg->keep ? cfg->keep : NULL,
+                          cfg->keep && cfg->quick ? "--quick" : NULL,
                           NULL};
     pid_t pid;
 

@@ -9,7 +9,8 @@
 
 struct measure_cfg {
     int devices, threads; /* ranks side by side, and threads of each */
-    bool quick;           /* fewer sizes, in some two seconds; else some ten */
+    bool quick;           /* fewer sizes, in some two seconds; else some thirty */
+    const char *keep;     /* write it to this file, too; NULL: do not */
 };
 
 /* Print the profile as a line of JSON on standard output. One process a device measures, all at the same time, as ranks

@@ -180,10 +180,10 @@ static int arena(struct shard *shard, bool share, size_t floats, float **ret, st
 }
 
 /* What comes on top of what this file allocates. */
-static uint64_t planned_rest(const struct shard *shard, const struct fit *f)
+static uint64_t planned_rest(const struct shard *shard)
 {
     const struct rank *rank = shard->rank;
-    uint64_t ring = plan_ring_bytes(f->weights + f->optimizer);
+    uint64_t ring = plan_ring_bytes(rank->params.weight_n, rank->spec->parallel.zero ? rank->mesh->dp : 1);
     uint64_t rows = (uint64_t)shard->source->micro * shard->source->length;
     uint64_t kv = (uint64_t)rank->model.qkv_local - rank->model.q_local,
              shared = rank->mesh->cp > 1 ? rank->mesh->cp * kv : 0;
@@ -211,7 +211,7 @@ static struct fit planned(const struct shard *shard)
         s.retain = (struct retain_cfg){.policy = s.split ? "none" : "full"};
         f.activations_least += stage_bytes(&s, i == 0);
     }
-    f.rest = planned_rest(shard, &f);
+    f.rest = planned_rest(shard);
     return f;
 }
 

@@ -56,7 +56,7 @@ static void draw_case(struct plan_job *job, struct plan_site *site)
     job->sequences = job->virtual_workers * (1 + draw(4));
     job->model.layers = 1 + draw(8);
     job->bf16 = draw(2);
-    *site = site_of(1 + draw(8), 1 << draw(4), draw(3) ? (uint64_t)(22 + draw(20)) * MIB : 0);
+    *site = site_of(1 + draw(8), 1 << draw(4), draw(3) ? (uint64_t)(36 + draw(20)) * MIB : 0);
     site->inside.latency_s = draw(2) ? 1e-6 : 1e-4;
 }
 

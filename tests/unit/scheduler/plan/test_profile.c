@@ -72,6 +72,31 @@ static void work_on_arrays_is_interpolated_and_in_proportion_beyond(void **state
     free(p);
 }
 
+static void a_head_takes_what_heads_of_its_size_take_though_larger_ones_take_less(void **state)
+{
+    struct plan_profile *p = calloc(1, sizeof(*p));
+    static const struct profile_attention measured[] = {
+        {128, 32, {1e-5, 2e-5}},   {512, 32, {16e-5, 32e-5}}, {128, 48, {3e-5, 6e-5}},
+        {512, 48, {48e-5, 96e-5}}, {128, 64, {2e-5, 4e-5}},   {512, 64, {32e-5, 64e-5}},
+    };
+    double s;
+
+    (void)state;
+    assert_non_null(p);
+    assert_false(profile_attention_s(&p->f32, false, 128, 64, &s));
+    memcpy(p->f32.attention, measured, sizeof(measured));
+    p->f32.attentions = 6;
+    assert_true(profile_attention_s(&p->f32, false, 256, 48, &s));
+    near(s, 12e-5); /* four times as much as of half the length, by heads of 48 alone */
+    assert_true(profile_attention_s(&p->f32, true, 256, 64, &s));
+    near(s, 16e-5);
+    assert_true(profile_attention_s(&p->f32, false, 1024, 64, &s)); /* beyond: at the rate of the longest */
+    near(s, 128e-5);
+    assert_true(profile_attention_s(&p->f32, false, 128, 128, &s)); /* and of the largest head */
+    near(s, 4e-5);
+    free(p);
+}
+
 static void messages_cost_by_their_size(void **state)
 {
     struct plan_profile *p = grid();
@@ -137,6 +162,58 @@ static void a_block_takes_its_products_attention_and_arrays(void **state)
     near(w.f_s - w.again_s, 2.0 * 256 * 256 * 1024 / rate(256, 256, 1024)); /* the last product is not made again */
     d = plan_device_times(d, 2);                                            /* a device that turned out twice as fast */
     near(work_block(&gpt2, &one, &d).f_s, w.f_s / 2);
+    free(p);
+}
+
+static void what_a_rank_cannot_keep_in_its_cache_takes_the_time_of_memory(void **state)
+{
+    struct plan_profile *p = grid();
+    struct plan_device d;
+    struct work_block near_w, half, far_w;
+    int slots[1] = {1};
+    struct plan_memory m;
+    struct plan_cut cut;
+
+    (void)state;
+    assert_true(plan_cut(&gpt2.model, 1, &cut));
+    plan_memory_of(&gpt2, &one, &cut, 0, -1, slots, &m);
+    p->far_f32 = p->f32;
+    for (int i = 0; i < p->far_f32.products; i++)
+        for (int form = 0; form < PROFILE_FORMS; form++)
+            p->far_f32.product[i].flops[form] /= 2;
+    profile_settle(p);
+    d = plan_device_measured((struct plan_device){.flops = 1, .bytes_per_s = 1}, p, false);
+    near_w = work_block(&gpt2, &one, &d); /* how large the cache is was not told */
+    p->cache_bytes = 1e12;
+    near(work_block(&gpt2, &one, &d).w_s, near_w.w_s);
+    p->cache_bytes = (double)(m.weights + m.gradients + m.activations) / 2;
+    half = work_block(&gpt2, &one, &d);
+    p->cache_bytes = 1;
+    far_w = work_block(&gpt2, &one, &d);
+    near(far_w.w_s, 2 * near_w.w_s);
+    near(half.w_s, 1.5 * near_w.w_s);
+    free(p);
+}
+
+static void replicas_of_processors_exchange_beside_no_backward(void **state)
+{
+    struct plan_site site = {.groups = 1, .node_devices = 2};
+    struct plan_shape two = {.tp = 1, .pp = 1, .dp = 2, .chunks = 1, .micro = 1};
+    struct plan_job job = gpt2;
+    struct plan_profile *p = grid();
+    struct plan_option of_processors, of_gpus;
+
+    (void)state;
+    job.virtual_workers = 2;
+    p->all_reduce[0] = (struct profile_message){2, 1000, 1e-3};
+    p->all_reduces = 1;
+    site.group[0] = (struct plan_group){
+        .device = plan_device_measured((struct plan_device){.flops = 1, .bytes_per_s = 1}, p, false), .n = 2};
+    plan_links_measured(&site, p);
+    assert_int_equal(plan_weigh(&job, &two, &site, &of_processors, NULL), 0);
+    p->context_bytes = 1 << 20; /* a GPU's own engines copy */
+    assert_int_equal(plan_weigh(&job, &two, &site, &of_gpus, NULL), 0);
+    assert_true(of_processors.cost.exchange_s > of_gpus.cost.exchange_s);
     free(p);
 }
 
@@ -210,6 +287,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_take_what_was_measured_and_between_sizes_what_lies_between),
         cmocka_unit_test(work_on_arrays_is_interpolated_and_in_proportion_beyond),
+        cmocka_unit_test(a_head_takes_what_heads_of_its_size_take_though_larger_ones_take_less),
+        cmocka_unit_test(what_a_rank_cannot_keep_in_its_cache_takes_the_time_of_memory),
+        cmocka_unit_test(replicas_of_processors_exchange_beside_no_backward),
         cmocka_unit_test(messages_cost_by_their_size),
         cmocka_unit_test(a_block_takes_its_products_attention_and_arrays),
         cmocka_unit_test(a_step_has_the_head_the_embedding_and_the_update_of_the_profile),

@@ -275,7 +275,7 @@ static void draw_case(struct plan_job *job, struct plan_site *site)
     job->sequences = job->virtual_workers * (1 << draw(3));
     job->bf16 = draw(2);
     *site = site_of(1 + draw(8), 1 << draw(4));
-    site->group[0].device.memory_bytes = draw(3) ? (uint64_t)(26 + draw(16)) * MIB : 0;
+    site->group[0].device.memory_bytes = draw(3) ? (uint64_t)(42 + draw(16)) * MIB : 0;
     site->group[0].device.call_s = draw(2) ? 1e-4 : 0;
 }
 

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "api/profile.h"
 #include "base/clock.h"
 #include "base/io.h"
 #include "worker/agent/profiles.h"
@@ -71,6 +72,7 @@ static int set_up(void **state)
     (void)state;
     (void)snprintf(folder, sizeof(folder), "/tmp/muster-profiles.XXXXXX");
     assert_non_null(mkdtemp(folder));
+    assert_int_equal(setenv("XDG_CACHE_HOME", folder, 1), 0);
     (void)snprintf(program, sizeof(program), "%s/engine", folder);
     memset(&devices, 0, sizeof(devices));
     devices.threads = 2;
@@ -117,6 +119,36 @@ static void devices_are_measured_once_when_nothing_has_run_for_a_while_and_kept(
     assert_int_equal(next_us, INT64_MAX);
     assert_int_equal(started(), 1);
     profiles_free(p);
+}
+
+static void what_was_found_is_kept_for_muster_run_unless_its_user_has_measured(void **state)
+{
+    char file[PROFILE_FILE_MAX];
+    struct profiles *p = begin(1);
+    int64_t next_us;
+    struct buf text;
+
+    (void)state;
+    engine("echo '" GOOD "'");
+    assert_true(profile_kept_file(file));
+    assert_non_null(strstr(file, folder));
+    assert_false(profiles_tick(p, false, 1 * SECOND, &next_us));
+    assert_true(measured(p, 10 * SECOND));
+    profiles_free(p);
+    buf_init(&text, 4096);
+    assert_int_equal(io_read_file(file, &text, NULL), 0);
+    assert_non_null(strstr(buf_text(&text), "products"));
+    buf_clear(&text);
+    assert_int_equal(io_publish_file(file, "mine", 4, 0600, NULL), 0);
+    devices.n = 2; /* measured anew */
+    p = begin(1);
+    assert_false(profiles_tick(p, false, 1 * SECOND, &next_us));
+    assert_true(measured(p, 10 * SECOND));
+    profiles_free(p);
+    buf_init(&text, 4096);
+    assert_int_equal(io_read_file(file, &text, NULL), 0);
+    assert_string_equal(buf_text(&text), "mine");
+    buf_clear(&text);
 }
 
 static void other_devices_are_measured_anew(void **state)
@@ -223,6 +255,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(devices_are_measured_once_when_nothing_has_run_for_a_while_and_kept),
+        TEST(what_was_found_is_kept_for_muster_run_unless_its_user_has_measured),
         TEST(other_devices_are_measured_anew),
         TEST(a_run_ends_the_measurement_which_is_made_again_later),
         TEST(what_prints_no_profile_is_not_told_nor_tried_again),

@@ -201,10 +201,10 @@ static void checkpoints_wait_in_room_for_two_of_the_state(void **state)
     const uint64_t mib = 1 << 20;
 
     (void)state;
-    assert_int_equal(plan_ring_bytes(1), 8 * mib); /* whole slots */
-    assert_int_equal(plan_ring_bytes(4 * mib), 8 * mib);
-    assert_int_equal(plan_ring_bytes(9 * mib), 24 * mib);
-    assert_int_equal(plan_ring_bytes(1000 * mib), MCK_POOL_BYTES);
+    assert_int_equal(plan_ring_bytes(1, 1), 16 * mib); /* whole slots of weights, and of moments */
+    assert_int_equal(plan_ring_bytes(mib, 2), 16 * mib);
+    assert_int_equal(plan_ring_bytes(mib, 1), 24 * mib);
+    assert_int_equal(plan_ring_bytes(1000 * mib, 8), MCK_POOL_BYTES);
 }
 
 int main(void)
