@@ -168,8 +168,8 @@ static int attempt_fewer_workers(struct choice *c, const struct plan_wish *wish,
     return 0;
 }
 
-int plan_search(const struct plan_job *job, const struct plan_wish *wish, const struct plan_site *site,
-                struct plan_result *ret, struct merr *err)
+static int choose(const struct plan_job *job, const struct plan_wish *wish, const struct plan_site *site,
+                  struct plan_result *ret, struct merr *err)
 {
     struct choice c = {.site = site, .wish = *wish, .job = *job};
 
@@ -182,4 +182,16 @@ int plan_search(const struct plan_job *job, const struct plan_wish *wish, const 
         return merr_set(err, c.first, "%s", c.why.text);
     *ret = c.best;
     return 0;
+}
+
+int plan_search(const struct plan_job *job, const struct plan_wish *wish, const struct plan_site *site,
+                struct plan_result *ret, struct merr *err)
+{
+    struct plan_site here = *site;
+    int r;
+
+    here.kept = kept_new(); /* without memory for it each is made anew */
+    r = choose(job, wish, &here, ret, err);
+    kept_free(here.kept);
+    return r;
 }

@@ -340,6 +340,7 @@ struct weighing {
     struct plan_cut cut;
     int micros;
     struct schedule *run, *less, *forward; /* less: a group of micro-batches fewer, NULL: run is all of them */
+    struct kept *kept;                     /* of which they are */
 };
 
 static int most_evaluated(const struct plan_job *job, const struct plan_shape *s)
@@ -351,9 +352,9 @@ static int most_evaluated(const struct plan_job *job, const struct plan_shape *s
 
 static void weighing_clear(struct weighing *w)
 {
-    schedule_free(w->run);
-    schedule_free(w->less);
-    schedule_free(w->forward);
+    kept_give(w->kept, w->run);
+    kept_give(w->kept, w->less);
+    kept_give(w->kept, w->forward);
 }
 
 static int check_shape(const struct plan_job *job, const struct plan_shape *s, struct merr *err)
@@ -377,22 +378,23 @@ static int check_shape(const struct plan_job *job, const struct plan_shape *s, s
     return 0;
 }
 
-static int weighing_init(struct weighing *w, const struct plan_job *job, const struct plan_shape *s, struct merr *err)
+static int weighing_init(struct weighing *w, const struct plan_job *job, const struct plan_shape *s, struct kept *kept,
+                         struct merr *err)
 {
     int r = check_shape(job, s, err), eval, run;
 
-    *w = (struct weighing){.job = job, .shape = s};
+    *w = (struct weighing){.job = job, .shape = s, .kept = kept};
     if (r != 0)
         return r;
     (void)plan_cut(&job->model, s->tp, &w->cut);
     w->micros = run = plan_micros(job, s, -1);
     if (run > (WHOLE_GROUPS + 1) * s->pp)
         run = WHOLE_GROUPS * s->pp + run % s->pp;
-    r = schedule_new(s->schedule, s->pp, s->chunks, run, &w->run, err);
+    r = kept_take(kept, s->schedule, s->pp, s->chunks, run, &w->run, err);
     if (r < 0)
         goto fail;
     if (run < w->micros) {
-        r = schedule_new(s->schedule, s->pp, s->chunks, run - s->pp, &w->less, err);
+        r = kept_take(kept, s->schedule, s->pp, s->chunks, run - s->pp, &w->less, err);
         if (r < 0)
             goto fail;
     }
@@ -400,7 +402,7 @@ static int weighing_init(struct weighing *w, const struct plan_job *job, const s
     if (eval > 2 * s->pp)
         eval = 2 * s->pp;
     if (eval > 0) {
-        r = schedule_new(SCHEDULE_FORWARD, s->pp, s->chunks, eval, &w->forward, err);
+        r = kept_take(kept, SCHEDULE_FORWARD, s->pp, s->chunks, eval, &w->forward, err);
         if (r < 0)
             goto fail;
     }
@@ -510,7 +512,7 @@ int plan_remake_least(const struct plan_job *job, const struct plan_site *site, 
 {
     struct plan_split split;
     struct weighing w;
-    int r = weighing_init(&w, job, shape, err), fits = 1;
+    int r = weighing_init(&w, job, shape, site->kept, err), fits = 1;
 
     if (r != 0)
         return r;
@@ -578,7 +580,7 @@ int plan_weigh(const struct plan_job *job, const struct plan_shape *shape, const
                             .virtual_workers = job->virtual_workers,
                             .sequence_parallel = job->sequence_parallel && shape->tp > 1};
     struct weighing w;
-    int r = weighing_init(&w, job, shape, err);
+    int r = weighing_init(&w, job, shape, site->kept, err);
 
     if (r != 0)
         return r;
@@ -594,7 +596,7 @@ int plan_stage_memory(const struct plan_job *job, const struct plan_shape *shape
                       struct merr *err)
 {
     struct weighing w;
-    int r = weighing_init(&w, job, shape, err);
+    int r = weighing_init(&w, job, shape, NULL, err);
 
     if (r != 0)
         return r;

@@ -9,6 +9,7 @@
 #define MUSTER_SCHEDULER_PLAN_COST_H
 
 #include "base/merr.h"
+#include "scheduler/plan/kept.h"
 #include "scheduler/plan/memory.h"
 #include "scheduler/plan/net.h"
 #include "scheduler/plan/profile.h"
@@ -40,6 +41,7 @@ struct plan_site { /* devices in the order of ranks: a stage of the pipeline is 
     int groups;
     int node_devices;                 /* side by side in a node, at least 1 */
     struct plan_link inside, between; /* two ranks of a node; what a node's ranks share to others */
+    struct kept *kept;                /* borrowed: schedules of a search; NULL: none are kept */
     const struct plan_net *net;       /* borrowed: how fast nodes reach each other. NULL: all as between says */
 };
 

@@ -241,10 +241,11 @@ static int make(enum schedule_kind kind, int ranks, int chunks, int micros, cons
         *s = (struct schedule){.ranks = ranks, .chunks = chunks, .micros = micros, .kind = kind};
         s->rank = lists_new(ranks, (size_t)micros * chunks * 7);
         compute = lists_new(ranks, (size_t)micros * chunks * 3);
+        s->slots = calloc((size_t)ranks * (size_t)chunks, sizeof(*s->slots));
         s->order = sequence ? calloc(micros, sizeof(*s->order)) : NULL;
         s->turn = sequence ? calloc(micros, sizeof(*s->turn)) : NULL;
     }
-    if (!s || !s->rank || !compute || (sequence && (!s->order || !s->turn))) {
+    if (!s || !s->rank || !s->slots || !compute || (sequence && (!s->order || !s->turn))) {
         r = merr_set(err, -ENOMEM, "no memory for a schedule of %d micro-batches", micros);
         goto done;
     }
@@ -282,6 +283,7 @@ void schedule_free(struct schedule *s)
         return;
     free(s->order);
     free(s->turn);
+    free(s->slots);
     lists_free(s->rank, s->ranks);
     free(s);
 }
@@ -454,7 +456,7 @@ int schedule_simulate(const struct schedule *s, const struct schedule_times *t, 
 
 /* --- what else there is to know ---------------------------------------------------------------------------- */
 
-int schedule_slots(const struct schedule *s, int rank, int chunk)
+static int count_slots(const struct schedule *s, int rank, int chunk)
 {
     const struct action_list *l = &s->rank[rank];
     int stage = chunk * s->ranks + rank, begun = 0, done = 0, oldest = 0, most = 1;
@@ -471,6 +473,15 @@ int schedule_slots(const struct schedule *s, int rank, int chunk)
         oldest = !s->turn || done == s->micros || s->turn[oldest] < done ? done : oldest;
     }
     return most;
+}
+
+int schedule_slots(const struct schedule *s, int rank, int chunk)
+{
+    int32_t *slots = &s->slots[rank * s->chunks + chunk];
+
+    if (*slots == 0)
+        *slots = count_slots(s, rank, chunk);
+    return *slots;
 }
 
 int schedule_bodies(const struct schedule *s, int rank, const bool *drop)

@@ -56,6 +56,7 @@ struct schedule {
     int ranks, chunks, micros;
     enum schedule_kind kind;
     struct action_list *rank; /* one a rank, messages included */
+    int32_t *slots;           /* [ranks · chunks] as schedule_slots() has counted them; 0: it has not yet */
     int32_t *order, *turn;    /* [micros] the backwards in order, and when each micro-batch's comes; NULL: in order */
 };
 
