@@ -130,7 +130,7 @@ static const char *doing(const struct incident *in, const struct report_rank *t)
     if (t->state == REPORT_EXITED)
         return "ended";
     if (t->stall.stopped)
-        return "stopped";
+        return t->stall.frozen ? "frozen" : "stopped";
     return *t->stall.op ? "waits" : *t->phase ? "works" : t->state == REPORT_RUNNING ? "runs" : "-";
 }
 

@@ -229,6 +229,7 @@ static void take_rank(const struct incident_rank *from, size_t n, struct hang_gr
                                   .group = group_name(s),
                                   .section = s->section,
                                   .beats = s->beats,
+                                  .frozen = s->frozen,
                                   .step = from->told.step < 0 ? 0 : (uint64_t)from->told.step};
     *ret = (struct hang_rank){.told = s->idle_us > 0,
                               .stopped = s->stopped,

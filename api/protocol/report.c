@@ -109,7 +109,12 @@ const struct wire_message report_group_message = {
          .kind = WIRE_BOOL,                                                                                            \
          .flags = WIRE_OMIT,                                                                                           \
          WIRE_AT(report_rank, stall.stopped),                                                                          \
-         .what = "its process is stopped"},                                                                            \
+         .what = "its process is stopped, or frozen"},                                                                 \
+        {.name = "frozen",                                                                                             \
+         .kind = WIRE_BOOL,                                                                                            \
+         .flags = WIRE_OMIT,                                                                                           \
+         WIRE_AT(report_rank, stall.frozen),                                                                           \
+         .what = "a control group of it is frozen"},                                                                   \
         {.name = "op",                                                                                                 \
          .kind = WIRE_TEXT,                                                                                            \
          .flags = WIRE_OMIT | WIRE_CUT,                                                                                \

@@ -43,6 +43,7 @@ struct report_stall {   /* of a rank that has shown no sign of life for a while 
     int64_t usual_us;   /* the longest that its phase has taken of late; 0: not known */
     int64_t allowed_us; /* that it has asked for in this phase; 0: nothing */
     bool stopped;       /* its process is */
+    bool frozen;        /* and by its control group */
     char op[16];        /* that it waits in; "": it waits for nobody */
     int64_t key, call;  /* of the operation: of its group, and its number */
     int peer;           /* the rank whose message is waited for; -1: a call of all members */

@@ -181,15 +181,14 @@ static void add_beats(const struct hang_rank *ranks, const struct words_rank *of
 {
     const struct hang_rank *root = &ranks[v->root[0]];
     double idle_s = (double)root->idle_us / 1e6;
-    bool many = v->roots > 1;
+    bool many = v->roots > 1, frozen = of[v->root[0]].frozen;
 
     (void)buf_addstr(out, many ? "ranks " : "rank ");
     add_roots(of, v, out);
     if (v->class_ == HANG_STOPPED)
-        (void)buf_printf(out,
-                         ": %s process has been stopped since step %" PRIu64 ", by a signal or a debugger; the last "
-                         "sign of life came %.1f s ago",
-                         many ? "each" : "its", root->step, idle_s);
+        (void)buf_printf(out, ": %s %s has been %s since step %" PRIu64 "%s; the last sign of life came %.1f s ago",
+                         many ? "each" : "its", frozen ? "control group" : "process", frozen ? "frozen" : "stopped",
+                         root->step, frozen ? "" : ", by a signal or a debugger", idle_s);
     else if (v->class_ == HANG_PHASE)
         (void)buf_printf(
             out, " %s been in section '%s' for %.1f s, which was to take %.1f s at most; %" PRIu64 " steps are done",
@@ -218,7 +217,10 @@ void words_verdict(const struct hang_rank *ranks, const struct words_rank *of, s
     (void)buf_printf(out, "rank %d on %s", v->root[0], of[v->root[0]].node);
     switch (v->class_) {
     case HANG_STOPPED:
-        (void)buf_printf(out, ": its process has been stopped for %.1f s, by a signal or a debugger", idle_s);
+        if (of[v->root[0]].frozen)
+            (void)buf_printf(out, ": its control group has been frozen for %.1f s", idle_s);
+        else
+            (void)buf_printf(out, ": its process has been stopped for %.1f s, by a signal or a debugger", idle_s);
         add_waiter(ranks, of, v, out);
         break;
     case HANG_PHASE:

@@ -14,6 +14,7 @@ struct words_rank {         /* what people read of a rank; all borrowed */
     const char *group;      /* of the operation; "": not told */
     const char *section;    /* that its program has declared; "": none */
     bool beats;             /* a heartbeat is all that is known of it */
+    bool frozen;            /* by a control group, where it is stopped */
     uint64_t step;
 };
 

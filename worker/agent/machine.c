@@ -22,6 +22,7 @@
 #include "worker/agent/account.h"
 #include "worker/agent/beats.h"
 #include "worker/agent/evidence.h"
+#include "worker/agent/frozen.h"
 #include "worker/agent/images.h"
 #include "worker/agent/launch.h"
 #include "worker/agent/memory.h"
@@ -797,7 +798,8 @@ struct report_stall machine_rank_stall(struct machine_rank *r, enum job_kind kin
     s.gap_us = s.gap_us < 0 ? 0 : s.gap_us;
     if (!s.section[0])
         s.usual_us = flight_read_usual(r->flight, &s.allowed_us);
-    s.stopped = proc_stopped(r->child);
+    s.frozen = frozen_is("/proc", "/sys/fs/cgroup", r->child.pid);
+    s.stopped = s.frozen || proc_stopped(r->child);
     if (flight_read_ops(r->flight, &op, 1) == 1 && op.leave_us == 0) {
         (void)snprintf(s.op, sizeof(s.op), "%s", flight_read_op_name(op.op));
         s.key = (int64_t)(op.key & INT64_MAX);

@@ -72,6 +72,7 @@ class AgentReportRank(TypedDict, total=False):
     odd: Union[int, None]
     window: Union[str, None]
     stopped: Union[bool, None]
+    frozen: Union[bool, None]
     op: Union[str, None]
     op_key: Union[int, None]
     op_call: Union[int, None]

@@ -18,6 +18,7 @@ struct one { /* a rank of a run of eight: all are members of dp, and pairs of tp
     int64_t key, call;
     int peer;
     int64_t in_dp;
+    bool frozen;
 };
 
 static struct report_group groups[RANKS][2];
@@ -34,6 +35,7 @@ static void fill(struct incident_rank ranks[RANKS], const struct one of[RANKS])
         ranks[i].told.stall = (struct report_stall){.idle_us = of[i].idle_us,
                                                     .gap_us = 2000,
                                                     .stopped = of[i].stopped,
+                                                    .frozen = of[i].frozen,
                                                     .key = of[i].waits ? of[i].key : 0,
                                                     .call = of[i].waits ? of[i].call : 0,
                                                     .peer = of[i].waits ? of[i].peer : -1,
@@ -44,10 +46,11 @@ static void fill(struct incident_rank ranks[RANKS], const struct one of[RANKS])
     }
 }
 
-static const struct one waits = {true, false, 8000000, "reduce", "all_reduce", DP, 412, -1, 412};
-static const struct one loads = {false, false, 8200000, "data", NULL, 0, 0, -1, 411};
-static const struct one stopped = {true, true, 8200000, "reduce", "all_reduce", DP, 411, -1, 411};
-static const struct one goes_on = {false, false, 3000, "forward", NULL, 0, 0, -1, 411};
+static const struct one waits = {true, false, 8000000, "reduce", "all_reduce", DP, 412, -1, 412, false};
+static const struct one loads = {false, false, 8200000, "data", NULL, 0, 0, -1, 411, false};
+static const struct one stopped = {true, true, 8200000, "reduce", "all_reduce", DP, 411, -1, 411, false};
+static const struct one frozen = {true, true, 8200000, "reduce", "all_reduce", DP, 411, -1, 411, true};
+static const struct one goes_on = {false, false, 3000, "forward", NULL, 0, 0, -1, 411, false};
 
 /* What a verdict says of seven ranks that wait and one that is as told. */
 static void judge(const struct one *odd, int at, struct hang_verdict *ret, char text[INCIDENT_TEXT_MAX])
@@ -78,6 +81,9 @@ static void a_verdict_is_one_sentence_that_a_person_understands(void **state)
         {&stopped, "stopped",
          "rank 5 on n3: its process has been stopped for 8.2 s, by a signal or a debugger; 7 others wait, rank 0 in "
          "all-reduce 412 of 'dp' at step 90"},
+        {&frozen, "stopped",
+         "rank 5 on n3: its control group has been frozen for 8.2 s; 7 others wait, rank 0 in all-reduce 412 of 'dp' "
+         "at step 90"},
         {&goes_on, "none", ""},
     };
     char text[INCIDENT_TEXT_MAX];
