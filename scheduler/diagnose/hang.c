@@ -243,6 +243,37 @@ static void judge_full(struct walk *w)
             add_root(w->verdict, w->member[t->first + i].rank);
 }
 
+/* Ranks wait for messages of each other, and each has made the calls of its last step until then: nobody has called in
+ * another order, so that a message has got lost between them. False: it is not so, or not known. */
+static bool judge_lost(struct walk *w)
+{
+    uint32_t *seen = w->stack, at, from = 0; /* no rank is left in it */
+
+    memset(seen, 0, (w->n + 1) * sizeof(*seen));
+    for (uint32_t start = 0; start < w->n && from == 0; start++) {
+        for (at = start;
+             seen[at] == 0 && w->ranks[at].inside && w->ranks[at].peer >= 0 && (size_t)w->ranks[at].peer < w->n;
+             at = (uint32_t)w->ranks[at].peer)
+            seen[at] = start + 1;
+        from = seen[at] == start + 1 ? at + 1 : 0;
+    }
+    if (from == 0)
+        return false;
+    at = from - 1;
+    do { /* once around */
+        if (!w->ranks[at].order || w->ranks[at].order->odd != 1)
+            return false;
+        at = (uint32_t)w->ranks[at].peer;
+    } while (at != from - 1);
+    do {
+        add_root(w->verdict, at);
+        at = (uint32_t)w->ranks[at].peer;
+    } while (at != from - 1);
+    w->verdict->class_ = HANG_IN_CALL;
+    w->verdict->waiter = (int)at;
+    return true;
+}
+
 /* A rank that waits for the root itself, else one that waits at all; -1: none does. */
 static int waiter_for(const struct walk *w, int root)
 {
@@ -382,7 +413,7 @@ static int conclude(struct walk *w)
 
     if (v->class_ == HANG_NONE && w->full_key)
         judge_full(w);
-    if (v->class_ == HANG_NONE && w->n > 0) {
+    if (v->class_ == HANG_NONE && w->n > 0 && !judge_lost(w)) {
         v->class_ = HANG_CYCLE;
         for (uint32_t i = 0; i < w->n; i++)
             add_root(v, i);

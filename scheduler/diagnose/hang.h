@@ -8,7 +8,8 @@
  * clock are all that is compared: no two nodes' clocks are.
  *
  * Where ranks wait for each other, or in a call of which nothing moves, one of them may have called something else than
- * the others (order.h): then that rank is named, with what it called.
+ * the others (order.h): then that rank is named, with what it called. Where they wait for each other's messages and all
+ * have called what they did a step ago, a message has got lost: nothing moves between them.
  *
  * Each call is followed once and each rank met once, so the walk takes time in proportion to ranks and their groups.
  * After "wait-for graph" of Mycroft (SOSP 2025) and the hang branch of CCL-D (PPoPP 2026), section 2.2.

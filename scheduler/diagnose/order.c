@@ -74,9 +74,9 @@ uint32_t order_most(const uint32_t *v, size_t n)
 /* --- ranks of a role --------------------------------------------------------------------------------- */
 
 struct role {
-    uint32_t role, first, n, departed; /* departed: ranks that depart from the first */
-    uint32_t second;
-    struct order_odd least; /* the earliest such departure */
+    uint32_t role, n, second;
+    uint32_t first, departed; /* departed: ranks that depart from the first, as choose_first took it */
+    struct order_odd least;   /* the earliest such departure */
 };
 
 struct roles {
@@ -144,22 +144,39 @@ static bool departs(const struct order_list *a, const struct order_list *b, stru
     return !both_usual(a, b) && order_departs(a, b, ret);
 }
 
-/* Compare each rank with the first of its role; departed[i]: rank i is not as that. */
-static void compare_all(const struct roles *r, size_t n, bool *departed)
+/* Whether the others of the role are better compared with this one than with that: it does as in its last step, and has
+ * come further. */
+static bool is_better(const struct order_list *a, const struct order_list *b)
+{
+    if ((a->odd == 1) != (b->odd == 1))
+        return a->odd == 1;
+    return a->span[0] != b->span[0] ? a->span[0] > b->span[0] : a->ops[0] > b->ops[0];
+}
+
+static void choose_first(const struct roles *r, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         const struct order_list *l = r->list(r->arg, i);
-        struct order_odd odd;
-        struct role *of;
+        struct role *of = l && l->role ? role_of(r, l->role) : NULL;
 
-        if (!l || !l->role)
-            continue;
-        of = role_of(r, l->role);
-        if (of->n++ == 0) {
+        if (of && (of->n++ == 0 || is_better(l, r->list(r->arg, of->first)))) {
             of->role = l->role;
             of->first = (uint32_t)i;
-            continue;
         }
+    }
+}
+
+/* Compare each rank with the first of its role; departed[i]: rank i is not as that. */
+static void compare_all(const struct roles *r, size_t n, bool *departed)
+{
+    choose_first(r, n);
+    for (size_t i = 0; i < n; i++) {
+        const struct order_list *l = r->list(r->arg, i);
+        struct role *of = l && l->role ? role_of(r, l->role) : NULL;
+        struct order_odd odd;
+
+        if (!of || of->first == i)
+            continue;
         of->second = (uint32_t)i;
         departed[i] = departs(l, r->list(r->arg, of->first), &odd);
         of->departed += departed[i];

@@ -2,7 +2,7 @@
  *
  * Members of a group make the same calls in the same order, and ranks of the same role the same operations of all their
  * groups. Both are told as digests (u32), which are the same for the same call. The rank that departs from most of its
- * peers is the odd one; of two, the one that departs from its own last step.
+ * peers is the odd one; of two, and where others have not come so far, the one that departs from its own last step.
  */
 #ifndef MUSTER_SCHEDULER_DIAGNOSE_ORDER_H
 #define MUSTER_SCHEDULER_DIAGNOSE_ORDER_H

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/try.h"
+#include "worker/flight/flight_read.h"
 #include "worker/engine/train/links.h"
 #include "worker/engine/train/owner.h"
 #include "worker/engine/train/peak.h"
@@ -209,6 +210,16 @@ static const char *class_of(enum exit_cause cause)
                                                                      : "system";
 }
 
+/* Whether the rank has made the calls of its last step until now, so that not it but a peer calls something else. */
+static bool calls_as_usual(const struct flight *f)
+{
+    struct flight_order_of o = {.odd = 0};
+
+    if (f)
+        flight_read_order(f, &o);
+    return o.odd == 1;
+}
+
 /* Whose fault an error is. */
 static enum exit_cause cause_of(const struct train *t, int code)
 {
@@ -245,7 +256,10 @@ static enum exit_cause cause_of(const struct train *t, int code)
     case ETIMEDOUT:
     case EPIPE:
     case ECONNREFUSED:
+    case ESTALE: /* a later attempt of the job */
         return EXIT_CAUSE_ABORTED;
+    case EPROTO:
+        return calls_as_usual(t->rank.flight) ? EXIT_CAUSE_ABORTED : EXIT_CAUSE_INTERNAL;
     default:
         return EXIT_CAUSE_INTERNAL;
     }

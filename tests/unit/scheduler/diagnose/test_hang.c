@@ -93,6 +93,38 @@ static void whoever_calls_something_else_is_named(void **state)
     }
 }
 
+/* Ranks find by themselves that their calls differ, when others of their role have not come so far: of the two that
+ * have, the one is named that departs from its own last step, whichever stands first. */
+static void the_odd_one_is_named_before_others_have_come_to_that_call(void **state)
+{
+    static const uint32_t usual[] = {1, 2, 3, 4, 1, 2}, wrong[] = {1, 2, 3, 4, 1, 9};
+
+    (void)state;
+    for (int victim = 0; victim < 4; victim++) {
+        struct order_list list[4];
+        struct hang_rank r[4];
+        struct hang_verdict v;
+
+        for (int i = 0; i < 4; i++) {
+            bool there = i == victim || i == (victim ^ 1);
+
+            list[i] = (struct order_list){.role = 5,
+                                          .span = {3, 1},
+                                          .ops = {there ? 2 : 1, 4},
+                                          .odd = i == victim ? 3 : 1,
+                                          .window = i == victim ? wrong : usual,
+                                          .n = there ? 6 : 5};
+            r[i] = (struct hang_rank){.told = true, .peer = -1, .order = &list[i]};
+        }
+        assert_int_equal(hang_odd(r, 4, &v), 0);
+        assert_int_equal(v.class_, HANG_DIFFERS);
+        assert_int_equal(v.roots, 1);
+        assert_int_equal(v.root[0], victim);
+        assert_int_equal(v.odd.did, 9);
+        assert_int_equal(v.odd.others, 2);
+    }
+}
+
 static void two_who_stop_are_both_named(void **state)
 {
     struct program p;
@@ -162,6 +194,39 @@ static void a_message_that_both_ends_are_at_is_told_with_its_ends(void **state)
     assert_int_equal(v.roots, 2);
     r[0].sends = false; /* both wait for the other's word: nobody sends */
     assert_int_equal(judge(r, 2).class_, HANG_CYCLE);
+}
+
+/* A ring of messages, and a rank that waits in a call behind it. */
+static void a_message_that_is_lost_among_ranks_in_their_usual_order_is_a_link(void **state)
+{
+    struct order_list usual = {.span = {3, 1}, .ops = {4, 9}, .odd = 1}, other = {.span = {3, 1}, .odd = 5};
+    struct hang_group g[2] = {{.key = 9, .entered = 6, .size = 2}, {.key = 9, .entered = 5, .size = 2}};
+    struct hang_rank r[4] = {{.peer = -1, .key = 9, .call = 6, .group = &g[0], .n_groups = 1},
+                             {.peer = 2, .key = 3, .order = &usual, .group = &g[1], .n_groups = 1},
+                             {.peer = 3, .key = 3, .order = &usual},
+                             {.peer = 1, .key = 3, .order = &usual}};
+    struct hang_verdict v;
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        r[i].told = r[i].inside = true;
+        r[i].phase = HANG_COMPUTES;
+        r[i].idle_us = 6000000;
+        r[i].gap_us = 1;
+    }
+    v = judge(r, 4);
+    assert_int_equal(v.class_, HANG_IN_CALL);
+    assert_int_equal(v.roots, 3);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(v.root[i], i + 1);
+    assert_int_equal(v.waiting, 4);
+    r[2].order = NULL; /* not known: it may be that they called in another order */
+    assert_int_equal(judge(r, 4).class_, HANG_CYCLE);
+    r[2].order = &other;
+    assert_int_equal(judge(r, 4).class_, HANG_CYCLE);
+    r[2].order = &usual;
+    r[2].peer = 7; /* that there is not */
+    assert_int_equal(judge(r, 4).class_, HANG_CYCLE);
 }
 
 static void calls_in_different_orders_are_a_cycle(void **state)
@@ -278,9 +343,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whoever_stops_is_named),
         cmocka_unit_test(whoever_calls_something_else_is_named),
+        cmocka_unit_test(the_odd_one_is_named_before_others_have_come_to_that_call),
         cmocka_unit_test(two_who_stop_are_both_named),
         cmocka_unit_test(a_call_that_all_are_in_is_told_with_its_members),
         cmocka_unit_test(a_message_that_both_ends_are_at_is_told_with_its_ends),
+        cmocka_unit_test(a_message_that_is_lost_among_ranks_in_their_usual_order_is_a_link),
         cmocka_unit_test(calls_in_different_orders_are_a_cycle),
         cmocka_unit_test(a_member_that_never_called_in_its_group_is_found),
         cmocka_unit_test(each_phase_has_its_deadline),
