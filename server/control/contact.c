@@ -247,8 +247,20 @@ static void lose_silent(struct core *c, struct node *n)
     contact_lose(c, n, why);
 }
 
-void contact_tick(struct core *c)
+/* Whoever does not listen hears nobody, which is not their silence. */
+static void excuse(struct core *c, int64_t late_us)
 {
+    for (size_t i = 0; i < c->cluster.n_nodes; i++) {
+        struct node *n = c->cluster.nodes[i];
+
+        n->seen_us += silence_us(c, n) < late_us ? silence_us(c, n) : late_us;
+    }
+}
+
+void contact_tick(struct core *c, int64_t late_us)
+{
+    if (late_us > NODE_SILENT_US)
+        excuse(c, late_us);
     for (size_t i = 0; i < c->cluster.n_nodes; i++) {
         struct node *n = c->cluster.nodes[i];
         int64_t silent_s = silence_us(c, n) / 1000000;

@@ -36,7 +36,8 @@ void contact_lose(struct core *c, struct node *n, const char *why);
 /* The node leaves the list: n is freed, its agent told to end. */
 void contact_remove(struct core *c, struct node *n, const char *actor);
 
-/* Nodes become unknown, lost and forgotten as time goes by. */
-void contact_tick(struct core *c);
+/* Nodes become unknown, lost and forgotten as time goes by; late_us: for so long the server itself has stood still, as
+ * with a store that does not answer. */
+void contact_tick(struct core *c, int64_t late_us);
 
 #endif

@@ -82,6 +82,7 @@ struct entry_run {         /* of a live job */
     bool hung;                  /* a rank was found to stand still: it cannot obey, and is not waited for */
     bool judged;                /* why it failed is a verdict over all of its ranks */
     bool gave_up;               /* a rank has ended because it lost another, or was told to by its mates */
+    int64_t gave_up_us;         /* monotonic: the first of them */
     enum entry_folders folders; /* its nodes hear of it once they are made */
     bool measure_links;         /* it shall tell how fast its nodes reach each other */
     bool hand_over;             /* the next run is on the same node: state may stay where its ranks compute */

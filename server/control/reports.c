@@ -69,7 +69,10 @@ static void take_rank(const struct cluster *cl, struct entry *e, const struct no
     if (!ended)
         return;
     r->exit = exit_settle(told->exit, e->job.kind);
-    e->run.gave_up = e->run.gave_up || r->exit.cause == EXIT_CAUSE_ABORTED;
+    if (r->exit.cause == EXIT_CAUSE_ABORTED && !e->run.gave_up) {
+        e->run.gave_up = true;
+        e->run.gave_up_us = now_us;
+    }
     if (exit_well(&r->exit) || r->exit.cause == EXIT_CAUSE_ABORTED)
         return;
     r->of_itself = true;
@@ -156,7 +159,7 @@ static void take_run(struct core *c, struct node *n, const struct report *r, con
     was_failing = e->job.state == JOB_RECOVERING;
     if (f.rank >= 0 && e->job.intent == JOB_GO_ON && e->job.state != JOB_RECOVERING && !hangs_blame(c, e, f.rank))
         runs_fault(c, e, f.rank, f.class_, f.message, f.log_tail, actor);
-    else
+    else if (!runs_look_cut(c, e, n, actor))
         hangs_look(c, e);
     if (f.rank >= 0 && e->job.state == JOB_RECOVERING)
         runs_tell_roots(c, e, was_failing, actor);

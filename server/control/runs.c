@@ -18,6 +18,8 @@
 #include "server/control/state.h"
 #include "server/control/swaps.h"
 
+#define CUT_US 2000000 /* a rank whose peers have lost it has ended by then, or runs on behind a link that is broken */
+
 void runs_describe(const struct job_place *p, size_t n, char *ret, size_t size)
 {
     size_t nodes = 0;
@@ -150,6 +152,28 @@ static size_t lost_by_most(const struct entry *e, size_t ret[3], size_t *ret_n)
             ret[(*ret_n)++] = i;
     free(by);
     return most;
+}
+
+bool runs_look_cut(struct core *c, struct entry *e, const struct node *n, const char *actor)
+{
+    size_t lost[3], n_lost = 0, by = 0, other = 0;
+    char text[300];
+
+    if (!e->run.gave_up || e->job.kind != JOB_TRAIN || e->job.state != JOB_RUNNING || e->job.intent != JOB_GO_ON ||
+        c->now.mono_us - e->run.gave_up_us < CUT_US)
+        return false;
+    by = lost_by_most(e, lost, &n_lost);
+    if (by == 0 || e->run.ranks[lost[0]].phase != RANK_RUNNING || strcmp(e->job.places[lost[0]].node, n->name) != 0)
+        return false;
+    while ((size_t)e->run.ranks[other].exit.lost != lost[0] + 1)
+        other++;
+    (void)snprintf(text, sizeof(text),
+                   "rank %zu on %.64s has lost it, and it runs: the connection between these nodes is broken", other,
+                   e->job.places[other].node);
+    runs_fault(c, e, (int)lost[0], ACT_IN_CALL, text, NULL, actor);
+    care_blame(c, e, n->name, ACT_IN_CALL, 2, text);
+    care_blame(c, e, e->job.places[other].node, ACT_IN_CALL, 2, text);
+    return true;
 }
 
 /* None of the ranks failed of itself: the one that most others lost did, or one of two that were lost by as many.

@@ -33,4 +33,8 @@ void runs_describe(const struct job_place *p, size_t n, char *ret, size_t size);
  * was told before. */
 void runs_tell_roots(struct core *c, const struct entry *e, bool known, const char *actor);
 
+/* Node n has told of the run. A rank there that another has lost, and that runs all the same, will wait for ever: what
+ * is broken is the connection between them. True: the run has failed for it. */
+bool runs_look_cut(struct core *c, struct entry *e, const struct node *n, const char *actor);
+
 #endif

@@ -218,8 +218,8 @@ static void tick(struct core *c)
 {
     int64_t now = c->now.mono_us;
 
+    contact_tick(c, c->turn.next_tick_us > 0 ? now - c->turn.next_tick_us : 0);
     c->turn.next_tick_us = now + TICK_US;
-    contact_tick(c);
     care_tick(c);
     supply_tick(c);
     leaving_tick(c);

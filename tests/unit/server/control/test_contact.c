@@ -93,12 +93,31 @@ static void a_run_that_has_begun_or_has_not_failed_there_is_left_alone(void **st
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, scene_start, scene_stop)
 
+/* Its store did not answer, or its machine stood still. */
+static void a_server_that_stood_still_itself_takes_nobody_for_silent(void **state)
+{
+    struct scene *s = *state;
+    const struct node *n;
+
+    assert_int_equal(scene_register(s, "n1", "a", 1), 200);
+    n = cluster_node(&s->core->cluster, "n1");
+    scene_wait(s, 2);
+    fake_clock_pass(&s->clock, 3600 * SECOND);
+    scene_wait(s, 1);
+    assert_int_equal(n->contact, NODE_READY);
+    scene_wait(s, s->core->cfg.unknown_after_s);
+    assert_int_equal(n->contact, NODE_UNKNOWN);
+    scene_wait(s, s->core->cfg.lost_after_s);
+    assert_int_equal(n->contact, NODE_LOST);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_job_starts_on_a_node_that_speaks_where_another_is_silent),
         TEST(a_run_where_the_last_one_failed_does_not_wait_long_for_a_silent_node),
         TEST(a_run_that_has_begun_or_has_not_failed_there_is_left_alone),
+        TEST(a_server_that_stood_still_itself_takes_nobody_for_silent),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -459,6 +459,44 @@ static void where_all_gave_up_two_ranks_that_as_many_lost_are_both_named(void **
         "on n1");
 }
 
+static void one_of_two(struct scene *s, uint64_t job, const char *node, json_t *rank)
+{
+    json_t *run = scene_run_of(scene_entry(s, job), scene_entry(s, job)->job.generation, node, "running", 0);
+
+    if (rank)
+        (void)json_object_set_new(run, "ranks", json_pack("[o]", rank));
+    assert_int_equal(scene_report(s, node, json_pack("[o]", run), NULL).status, 200);
+}
+
+static void a_rank_that_runs_on_though_another_has_lost_it_is_behind_a_broken_connection(void **state)
+{
+    struct scene *s = *state;
+    json_t *ended = ended_json(1, "aborted", 0, 10);
+    uint64_t job;
+
+    (void)json_object_set_new(ended, "lost", json_integer(1));
+    (void)json_object_set_new(ended, "slot", json_integer(0));
+    assert_int_equal(scene_register(s, "n1", "a", 1), 200);
+    assert_int_equal(scene_register(s, "n2", "a", 1), 200);
+    job = scene_submit(s, "devices: {min: 2, max: 2}\ntrain: {model: gpt2-tiny, data: {path: /c}}\n");
+    scene_report_all(s, job, "running", 0);
+    one_of_two(s, job, "n2", json_deep_copy(ended));
+    one_of_two(s, job, "n1", NULL);
+    assert_int_equal(scene_entry(s, job)->job.state, JOB_RUNNING); /* it may be about to end */
+    for (int i = 0; i < 2; i++) {
+        scene_wait(s, 1);
+        one_of_two(s, job, "n2", json_deep_copy(ended));
+        assert_int_equal(scene_entry(s, job)->job.state, JOB_RUNNING);
+        one_of_two(s, job, "n1", NULL);
+        assert_int_equal(scene_entry(s, job)->job.state, i < 1 ? JOB_RUNNING : JOB_RECOVERING);
+    }
+    assert_string_equal(json_string_value(json_object_get(scene_entry(s, job)->job.outcome, "message")),
+                        "rank 0 on n1: rank 1 on n2 has lost it, and it runs: the connection between these nodes is "
+                        "broken");
+    assert_string_equal(json_string_value(json_object_get(scene_entry(s, job)->job.outcome, "action")), "elsewhere");
+    json_decref(ended);
+}
+
 /* Of itself, of a rank that there is not, or of three: nobody is named by what was lost. */
 static void where_all_gave_up_nonsense_and_three_that_as_many_lost_name_nobody(void **state)
 {
@@ -481,6 +519,7 @@ int main(void)
                                         scene_stop),
         TEST(where_all_gave_up_the_rank_that_most_lost_is_the_root),
         TEST(where_all_gave_up_two_ranks_that_as_many_lost_are_both_named),
+        TEST(a_rank_that_runs_on_though_another_has_lost_it_is_behind_a_broken_connection),
         TEST(where_all_gave_up_nonsense_and_three_that_as_many_lost_name_nobody),
         TEST(a_job_runs_once_all_of_its_ranks_do),
         TEST(a_report_that_comes_again_changes_nothing),
