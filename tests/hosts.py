@@ -9,10 +9,17 @@ What still runs on them at the end is killed.
 """
 import contextlib
 import ctypes
+import fcntl
+import heapq
 import os
+import random
 import secrets
+import select
 import signal
+import struct
 import subprocess
+import threading
+import time
 
 CLONE_NEWNET = 0x40000000
 NEEDS = "making and entering network namespaces needs root on a file system of its own"
@@ -31,11 +38,54 @@ def ip(*args):
     subprocess.run(["ip", *args], check=True)
 
 
-class Hosts:
-    """addresses: by name; the first has the bridge that all hang on."""
+TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 2, 0x1000
 
-    def __init__(self, addresses):
+
+class Wire(threading.Thread):
+    """Between two devices of hosts that this process serves: what goes into one comes out of the other, later if it is
+    told so. Not all kernels have a queue that delays (netem)."""
+
+    def __init__(self, ends):
+        super().__init__(daemon=True)
+        self.ends, self.delay_s, self.jitter_s, self.done = ends, 0.0, 0.0, False
+
+    @staticmethod
+    def end(device):
+        """Of a new device, in the network that this thread is in."""
+        fd = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        fcntl.ioctl(fd, TUNSETIFF, struct.pack("16sH22x", device.encode(), IFF_TAP | IFF_NO_PI))
+        return fd
+
+    def run(self):
+        waiting, last, count = [], {}, 0
+        while not self.done:
+            left = max(0.0, waiting[0][0] - time.monotonic()) if waiting else 0.1
+            for fd in select.select(self.ends, [], [], min(left, 0.1))[0]:
+                with contextlib.suppress(BlockingIOError):
+                    frame = os.read(fd, 65536)
+                    to = self.ends[fd == self.ends[0]]
+                    due = time.monotonic() + self.delay_s + random.uniform(-self.jitter_s, self.jitter_s)
+                    last[to] = max(due, last.get(to, 0))  # none overtakes another
+                    count += 1
+                    heapq.heappush(waiting, (last[to], count, to, frame))
+            while waiting and waiting[0][0] <= time.monotonic():
+                _, _, to, frame = heapq.heappop(waiting)
+                with contextlib.suppress(OSError):  # the device is down, or takes no more: it is lost
+                    os.write(to, frame)
+
+    def close(self):
+        self.done = True
+        self.join()
+        for fd in self.ends:
+            os.close(fd)
+
+
+class Hosts:
+    """addresses: by name; the first has the bridge that all hang on. slowed: those whose link slow() delays."""
+
+    def __init__(self, addresses, slowed=()):
         self.addresses = addresses
+        self.slowed, self.wires = slowed, []
         self.prefix = f"muster-{secrets.token_hex(4)}"
         self.children = []
 
@@ -48,12 +98,28 @@ class Hosts:
         ip("-n", self.ns(head), "addr", "add", f"{self.addresses[head]}/24", "dev", "br0")
         ip("-n", self.ns(head), "link", "set", "br0", "up")
         for name in others:
-            ip("-n", self.ns(head), "link", "add", f"to-{name}", "type", "veth", "peer", "name", "eth0",
-               "netns", self.ns(name))
+            if name in self.slowed:
+                self.lay_wire(head, name)
+            else:
+                ip("-n", self.ns(head), "link", "add", f"to-{name}", "type", "veth", "peer", "name", "eth0",
+                   "netns", self.ns(name))
             ip("-n", self.ns(head), "link", "set", f"to-{name}", "master", "br0", "up")
             ip("-n", self.ns(name), "addr", "add", f"{self.addresses[name]}/24", "dev", "eth0")
             ip("-n", self.ns(name), "link", "set", "eth0", "up")
         return self
+
+    def lay_wire(self, head, name):
+        ends = []
+        for host, device in (head, f"to-{name}"), (name, "eth0"):
+            with self.inside(host):
+                ends.append(Wire.end(device))
+        self.wires.append(Wire(ends))
+        self.wires[-1].start()
+
+    def slow(self, delay_s, jitter_s):
+        """What the slowed hosts send and get comes so much later from now on."""
+        for wire in self.wires:
+            wire.delay_s, wire.jitter_s = delay_s, jitter_s
 
     def ns(self, name):
         return f"{self.prefix}-{name}"
@@ -101,6 +167,8 @@ class Hosts:
         for child in self.children:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(20)
+        for wire in self.wires:
+            wire.close()
         for name in self.addresses:
             self.kill(name)
             subprocess.run(["ip", "netns", "del", self.ns(name)], check=False)

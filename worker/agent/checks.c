@@ -42,11 +42,13 @@ static void look_at_folder(const struct checks_cfg *cfg, struct checks_found *re
     char path[4200], text[300];
     struct statvfs fs;
     struct merr err;
+    int r;
 
     (void)snprintf(path, sizeof(path), "%s/check", cfg->state);
-    if (io_publish_file(path, "well\n", 5, 0600, &err) < 0) {
+    r = io_write_file(path, "well\n", 5, 0600, &err); /* to the disk, whose errors show only there */
+    if (r < 0) {
         (void)snprintf(text, sizeof(text), "its state folder cannot be written: %.200s", err.text);
-        checks_add(ret, CHECKS_NO_WORK, text);
+        checks_add(ret, r == -EIO || r == -EROFS ? CHECKS_DRAIN : CHECKS_NO_WORK, text); /* no room may come back */
     } else if (statvfs(cfg->state, &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize < cfg->free_least) {
         (void)snprintf(text, sizeof(text), "the disk of its state folder has %llu MiB left",
                        (unsigned long long)((uint64_t)fs.f_bavail * fs.f_frsize >> 20));

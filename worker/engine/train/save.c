@@ -242,6 +242,8 @@ static int take_done(struct save *save, int place, struct merr *err)
         s->failed = d.code;
         if (place == SAVE_DISK || !save->guard)
             cadence_committed(&s->cadence, (double)d.write_us * 1e-6);
+        if (d.code == -ESTALE) /* the server took this node for lost, and nothing that it computes is wanted any more */
+            return merr_set(err, -ESTALE, "a later attempt of the job saves where this one would: %s", d.err.text);
         if (d.code == 0 && place == SAVE_DISK)
             handover_note_durable(save->handover);
         if (d.removed > 0 && place == SAVE_DISK)
