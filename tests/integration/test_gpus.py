@@ -108,10 +108,10 @@ def test_a_gpu_that_somebody_uses_is_not_free(cluster, gpus):
 def test_a_job_that_has_just_ended_leaves_a_gpu_that_is_well_and_free(cluster, gpus, tmp_path):
     end = str(tmp_path / "end")
     os.mkfifo(end)
-    job = cluster.submit(specs.command(f'echo pid $$; read line < {end}'))
-    wait_for("its number", lambda: "pid" in cluster.log_text(job["id"]))
-    pid = int(cluster.log_text(job["id"]).split()[1])
-    gpus.show(gpu("GPU-a", live_pids=[pid], used_mib=7777), gpu("GPU-b", live_pids=[pid]))
+    job = cluster.submit(specs.command(f'echo pid $$ $CUDA_VISIBLE_DEVICES; read line < {end}'))
+    wait_for("its number", lambda: len(cluster.log_text(job["id"]).split()) == 3)
+    _, pid, uuid = cluster.log_text(job["id"]).split()
+    gpus.show(*[gpu(u, used_mib=7777, live_pids=[int(pid)] if u == uuid else []) for u in ("GPU-a", "GPU-b")])
     wait_for("a sample with it", lambda: slots(cluster)[0]["gpu"]["memory_used_mib"] == 7777)
     with open(end, "w", encoding="utf-8") as f:
         f.write("now\n")
