@@ -86,7 +86,7 @@ RESULTS := build/results
 BUILD_JOBS := -j$(shell echo $$(($$(nproc) + 1))) # one more: some fetch
 LINT := $(wildcard tests/lint/test_*.py)
 # Packages take minutes to build.
-INTEGRATION := $(filter-out $(if $(MUSTER_TEST_LONG),,tests/integration/test_packages.py),\
+INTEGRATION := $(filter-out $(if $(MUSTER_TEST_LONG),,$(addprefix tests/integration/,test_packages.py test_slurm.py)),\
 	$(wildcard tests/integration/test_*.py))
 # Whether the verdict on a slow rank comes in time depends on what else the machine does: `make test-all` alone judges it.
 SPEED := tests/fault/test_slow.py

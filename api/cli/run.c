@@ -7,6 +7,7 @@
 
 #include "api/cli/cli.h"
 #include "api/cli/commands.h"
+#include "api/cli/slurm_run.h"
 #include "base/io.h"
 #include "base/try.h"
 
@@ -41,6 +42,8 @@ int local_run(struct cli *c)
     TRY(cli_read_spec(c, c->arg[0], &doc));
     TRY(cli_check_spec(c->arg[0], doc));
     TRY(keep_spec(doc, dir, file, sizeof(file)));
+    if (slurm_run_here())
+        return slurm_run(file, dir, cli_option(c, "devices"));
     argv[k++] = "--dir";
     argv[k++] = dir;
     if (n) {

@@ -10,7 +10,7 @@
 
 /* Without a single quote: it stands in some. */
 const char slurm_batch_task[] =
-    "set -eu\n"
+    "set -euf\n"
     "umask 077\n"
     "dir=$(mktemp -d \"${TMPDIR:-/tmp}/muster-agent-$SLURM_JOB_ID-XXXXXX\")\n"
     "trap \"rm -rf \\\"$dir\\\"\" EXIT\n"
