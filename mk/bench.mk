@@ -122,7 +122,7 @@ bench-torch-checkpoint: all  ## muster.torch.Checkpointer beside torch.save (BEN
 
 # Gradients of PyTorch programs as blocks of a codec, over a slow link; needs root, PyTorch and OpenBLAS.
 .PHONY: bench-ddp-codec
-bench-ddp-codec: all  ## muster.torch.ddp_codec_hook beside plain DDP (root; BENCH_FLAGS=--quick, --only speed)
+bench-ddp-codec: all  ## muster.torch.ddp_codec_hook beside plain DDP, within 5 minutes (root; BENCH_FLAGS=--only speed)
 	@examples/corpus.sh build/quickstart/fortunes.txt
 	@MUSTER_LIB=$(abspath $(PROGRAM_LIB)) $(PYTHON) tests/bench/ddp_codec.py --corpus build/quickstart/fortunes.txt $(BENCH_FLAGS)
 

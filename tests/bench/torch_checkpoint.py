@@ -6,10 +6,14 @@ Prints one JSON object a line. Rows `train`: a GPT of 10 million parameters unde
 of one thread by gloo; of 40 steps the first of each ten is followed by a checkpoint; loss_percent is what the
 median turn takes longer than the median turn without. Row `save_call`: how long save() holds the program. Rows
 `durable`: a model of so many MiB, from the call until it is on the disk; torch.save is followed by fsync of the
-file and its folder.
+file and its folder. disk_s is what the same bytes take, written from memory past the page cache to a file that is
+preallocated, by 8 threads, then synced: no save is much faster. bound is torch.save against that: the most that
+speedup can be.
 """
 import argparse
+import concurrent.futures
 import json
+import mmap
 import os
 import shutil
 import statistics
@@ -22,7 +26,7 @@ sys.path[:0] = [ROOT, f"{ROOT}/api/python"]
 os.environ.setdefault("MUSTER_LIB", os.path.join(ROOT, "build", "lib", "muster"))
 from tests.bench.fast_blas import with_fast_blas  # noqa: E402  pylint: disable=wrong-import-position
 
-if __name__ == "__main__":
+if __name__ == "__main__" and "durable" not in sys.argv:
     with_fast_blas()  # before PyTorch is loaded
 import torch  # noqa: E402  pylint: disable=wrong-import-position
 from muster.torch import Checkpointer  # noqa: E402  pylint: disable=wrong-import-position
@@ -114,22 +118,41 @@ def measure_training(folder, quick, adopt):
         p99_ms=round(calls[int(0.99 * (len(calls) - 1))] * 1e3, 2))
 
 
+def bare_disk(folder, mib):
+    """Write as many bytes as fast as the disk takes them."""
+    piece = mmap.mmap(-1, 4 << 20)
+    piece.write(os.urandom(len(piece)))
+    path = f"{folder}/bare"
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_DIRECT, 0o600)
+    os.posix_fallocate(file, 0, mib << 20)
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        for wrote in threads.map(lambda at: os.pwrite(file, piece, at), range(0, mib << 20, len(piece))):
+            assert wrote == len(piece)
+    os.fsync(file)
+    os.close(file)
+    os.unlink(path)
+
+
 def measure_durable(folder, mib, turns, adopt):
     model = torch.nn.Module()
     model.parts = torch.nn.ParameterList([torch.nn.Parameter(torch.randn(4 << 20)) for _ in range(mib // 16)])
     checkpointer = Checkpointer(f"{folder}/durable", adopt=adopt)
-    took = {"muster": [], "torch.save": []}
+    took = {"disk": [], "muster": [], "torch.save": []}
     for turn in range(turns + 1):
         for kind, seconds in took.items():
             begin = time.perf_counter()
             if kind == "muster":
                 checkpointer.save(turn, model, wait=True)
+            elif kind == "disk":
+                bare_disk(folder, mib)
             else:
                 torch_save(model.state_dict(), f"{folder}/durable.pt")
             seconds += [time.perf_counter() - begin] * (turn > 0)
     medians = {kind: statistics.median(seconds) for kind, seconds in took.items()}
     say(what="durable", mib=mib, turns=turns, muster_s=round(medians["muster"], 3),
-        torch_save_s=round(medians["torch.save"], 3), speedup=round(medians["torch.save"] / medians["muster"], 2))
+        torch_save_s=round(medians["torch.save"], 3), speedup=round(medians["torch.save"] / medians["muster"], 2),
+        disk_s=round(medians["disk"], 3), bound=round(medians["torch.save"] / medians["disk"], 2),
+        times_disk=round(medians["muster"] / medians["disk"], 2), load=os.getloadavg()[0])
     checkpointer.close()
 
 
@@ -138,12 +161,15 @@ def main():
     parser.add_argument("--dir", default=os.path.join(ROOT, "build"), help="on the disk that is measured")
     parser.add_argument("--quick", action="store_true", help="fewer turns, a small model")
     parser.add_argument("--adopt", action="store_true", help="with memory that is written without a copy")
+    parser.add_argument("--only", choices=["train", "durable"])
     parser.add_argument("--mib", type=int, default=1024, help="of the rows `durable`")
     options = parser.parse_args()
     folder = tempfile.mkdtemp(dir=options.dir)
     try:
-        measure_training(folder, options.quick, options.adopt)
-        measure_durable(folder, 64 if options.quick else options.mib, 2 if options.quick else 5, options.adopt)
+        if options.only != "durable":
+            measure_training(folder, options.quick, options.adopt)
+        if options.only != "train":
+            measure_durable(folder, 64 if options.quick else options.mib, 2 if options.quick else 5, options.adopt)
     finally:
         shutil.rmtree(folder)
 
