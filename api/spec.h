@@ -18,6 +18,7 @@
 #define SPEC_FAULTS_MAX 64      /* faults reported at once; the rest are counted */
 #define SPEC_NAME_MAX 64
 #define SPEC_CLASSES_MAX 16
+#define SPEC_PORTS_MAX 8 /* names of ports of a command */
 #define SPEC_LABELS_MAX 32
 #define SPEC_LABEL_BYTES 63 /* of a label's key, and of its value */
 #define SPEC_LABEL_LETTERS "abcdefghijklmnopqrstuvwxyz0123456789./-"
@@ -156,8 +157,9 @@ struct job_spec {
         int ranks;    /* processes a device */
         bool elastic; /* an order gives it another number of devices between devices.min and max */
         enum launcher launcher;
-        int stop_s; /* of an elastic one: from the order to SIGTERM; default 120 */
-    } command;      /* only when kind is JOB_COMMAND */
+        int stop_s;              /* of an elastic one: from the order to SIGTERM; default 120 */
+        struct spec_names ports; /* for which each run has a port (assignment_port) */
+    } command;                   /* only when kind is JOB_COMMAND */
 
     struct {
         int tp, pp;           /* or SPEC_AUTO */

@@ -235,6 +235,10 @@ const struct field spec_fields[] = {
              "([programs.md](programs.md))"},
     {"/command/stop_s", FIELD_INT, SCOPE_COMMAND, AT(command.stop_s), .lo = 0, .hi = 3600, .def = "120",
      .help = "seconds that an elastic one has to obey before SIGTERM, after which grace_s begins"},
+    {"/command/ports", FIELD_NAMES, SCOPE_COMMAND, AT(command.ports), .def = "[]",
+     .help =
+         "names, at most 8: for each a run has a port of its own, `MUSTER_PORT_NAME`, on which its program may listen "
+         "and which `muster port-forward JOB NAME` reaches"},
     {"/parallel/tp", FIELD_AUTO, SCOPE_TRAIN, AT(parallel.tp), .lo = 1, .hi = 1024, .def = "1",
      .help = "tensor parallel: ranks that share each layer"},
     {"/parallel/pp", FIELD_AUTO, SCOPE_TRAIN, AT(parallel.pp), .lo = 1, .hi = 1024, .def = "1",

@@ -1,4 +1,5 @@
 /* Where a command's files come from, and the processes that share a device. */
+#include <stdio.h>
 #include <string.h>
 
 #include "api/bundle.h"
@@ -35,6 +36,29 @@ static bool is_image(const char *image)
            (named || !strchr(name, ':'));
 }
 
+/* Each becomes the end of a variable's name. */
+static void check_ports(struct reading *r)
+{
+    const struct spec_names *p = &r->spec->command.ports;
+    char at[32];
+
+    if (p->n > SPEC_PORTS_MAX)
+        faults_add(r->f, "/command/ports", "%zu ports are more than %d", p->n, SPEC_PORTS_MAX);
+    for (size_t i = 0; i < p->n; i++) {
+        const char *name = p->v[i];
+
+        (void)snprintf(at, sizeof(at), "/command/ports/%zu", i);
+        if (name[0] < 'a' || name[0] > 'z' || strlen(name) > 32 ||
+            strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_") < strlen(name))
+            faults_add(r->f, at,
+                       "'%s' is no name of a port: want a small letter, then at most 31 of those, digits and '_'",
+                       name);
+        for (size_t k = 0; k < i; k++)
+            if (strcmp(p->v[k], name) == 0)
+                faults_add(r->f, at, "'%s' is there twice", name);
+    }
+}
+
 void spec_check_source(struct reading *r)
 {
     typeof(r->spec->command) *c = &r->spec->command;
@@ -45,6 +69,7 @@ void spec_check_source(struct reading *r)
     if ((long)c->ranks * r->spec->devices.max > SPEC_DEVICES_MAX)
         faults_add(r->f, "/command/ranks", "%d processes on each of %d devices are more than the %d ranks of a job",
                    c->ranks, r->spec->devices.max, SPEC_DEVICES_MAX);
+    check_ports(r);
     if (c->image && !is_image(c->image))
         faults_add(r->f, "/command/image", "'%s' is no image: want docker://NAME, or the absolute path of a file",
                    c->image);

@@ -30,6 +30,7 @@ struct forward {
     int rank, n_ports;
     struct port {
         int local, remote, fd;
+        const char *name; /* of the job's spec, in place of remote; NULL: none */
     } ports[PORTS_MAX];
     pid_t connections[CONNECTIONS_MAX];
     int n, signal_fd;
@@ -53,9 +54,17 @@ static bool read_port(const char *text, struct port *ret)
 {
     size_t n = strcspn(text, ":");
 
+    if (text[n] == ':' && text[n + 1] >= 'a' && text[n + 1] <= 'z') {
+        ret->name = text + n + 1;
+        return read_number(text, n, 0, &ret->local);
+    }
     if (text[n] == ':')
         return read_number(text, n, 0, &ret->local) && read_number(text + n + 1, strlen(text + n + 1), 1, &ret->remote);
     ret->local = 0;
+    if (*text >= 'a' && *text <= 'z') {
+        ret->name = text;
+        return true;
+    }
     if (!read_number(text, n, 1, &ret->remote))
         return false;
     ret->local = ret->remote;
@@ -83,7 +92,9 @@ static int listen_at(struct port *p)
 static int connect_one(struct forward *f, const struct port *p, int connection)
 {
     struct cli c = *f->c;
-    json_auto_t *session = NULL, *body = json_pack("{s:i, s:i}", "port", p->remote, "rank", f->rank);
+    json_auto_t *session = NULL,
+                *body = json_pack("{s:o, s:i}", "port", p->name ? json_string(p->name) : json_integer(p->remote),
+                                  "rank", f->rank);
     char path[256];
 
     c.client = NULL; /* a connection to the server of its own */
@@ -182,7 +193,10 @@ static int serve(struct forward *f)
     TRY(look(f));
     TRY(catch_signals(f));
     for (int i = 0; i < f->n_ports && !f->path; i++)
-        (void)printf("127.0.0.1:%d is port %d of job '%s'\n", f->ports[i].local, f->ports[i].remote, f->job);
+        if (f->ports[i].name)
+            (void)printf("127.0.0.1:%d is port '%s' of job '%s'\n", f->ports[i].local, f->ports[i].name, f->job);
+        else
+            (void)printf("127.0.0.1:%d is port %d of job '%s'\n", f->ports[i].local, f->ports[i].remote, f->job);
     if (f->path)
         (void)printf("http://127.0.0.1:%d%s\n", f->ports[0].local, f->path);
     (void)fflush(stdout);
@@ -225,7 +239,10 @@ int forward_run(struct cli *c)
     for (int i = 0; i < f.n_ports; i++) {
         f.ports[i].fd = -1;
         if (!read_port(c->arg[1 + i], &f.ports[i]))
-            return cli_fail(CLI_USAGE, "'%s' is no port: want PORT, or LOCAL:PORT, each up to 65535", c->arg[1 + i]);
+            return cli_fail(CLI_USAGE,
+                            "'%s' is no port: want PORT, or LOCAL:PORT, each up to 65535, or a name of command.ports "
+                            "in place of PORT",
+                            c->arg[1 + i]);
     }
     return run(&f);
 }

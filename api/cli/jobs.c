@@ -280,9 +280,11 @@ static void print_job(const json_t *job)
     static const char *const lines[] = {"name",         "project",    "kind",        "user",
                                         "submitted_at", "started_at", "finished_at", "dir"};
     const json_t *d = json_object_get(job, "devices"), *l = json_object_get(job, "layout"), *v;
+    json_t *port;
     const json_t *o = json_object_get(job, "outcome"), *k = json_object_get(job, "checkpoint");
     const char *state = cli_str(job, "state");
     char time[CLI_DURATION_MAX];
+    const char *name;
     size_t i;
 
     (void)printf("job           %s\nstate         %s%s%s: ", cli_str(job, "id"), cli_state_colour(state), state,
@@ -314,6 +316,9 @@ static void print_job(const json_t *job)
         (void)printf("rank %-8lld %s device %lld (%s)\n", cli_int(v, "rank"), cli_str(v, "node"), cli_int(v, "slot"),
                      cli_str(v, "class"));
     }
+    json_object_foreach (json_object_get(job, "ports"), name, port)
+        (void)printf("port          %lld is '%s': muster port-forward %s %s\n", json_integer_value(port), name,
+                     cli_str(job, "id"), name);
     json_array_foreach (json_object_get(job, "slow"), i, v) {
         (void)printf("slow          ");
         cli_print_text(cli_str(v, "text"));

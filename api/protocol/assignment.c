@@ -5,6 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#define PORTS_FIRST 12000
+#define PORTS_RUNS 2000 /* MASTER_PORTs of a server */
+
 const char *const assignment_order_names[ASSIGNMENT_ORDERS] = {"run", "save", "hand-over", "move", "drain", "stop"};
 
 static const struct wire_field layout_fields[] = {
@@ -419,4 +422,9 @@ json_t *assignment_session_write(const struct assignment_session *s)
 void assignment_set_clear(struct assignment_set *s)
 {
     wire_clear(&assignment_set_message, s);
+}
+
+int assignment_port(int master_port, size_t i)
+{
+    return PORTS_FIRST + master_port % PORTS_RUNS * SPEC_PORTS_MAX + (int)i;
 }

@@ -109,4 +109,8 @@ void assignment_set_clear(struct assignment_set *s);
 int assignment_session_read(const json_t *doc, struct assignment_session *ret, struct merr *err);
 json_t *assignment_session_write(const struct assignment_session *s);
 
+/* The port of a run's command whose name is number i of command.ports: below those that the system gives out by itself,
+ * and of one run in the cluster as far as its MASTER_PORT is. */
+int assignment_port(int master_port, size_t i);
+
 #endif

@@ -210,19 +210,43 @@ void sessions_exec(struct core *c, struct call *call)
     json_decref(names);
 }
 
+/* The port of the job's run that a name of its spec stands for; 0: none. */
+static int port_of_name(const struct entry *e, const char *name)
+{
+    struct job_spec *spec = entry_spec(e);
+    int port = 0;
+
+    for (size_t i = 0; spec && name && i < spec->command.ports.n; i++)
+        if (strcmp(spec->command.ports.v[i], name) == 0)
+            port = assignment_port(e->job.master_port, i);
+    spec_free(spec);
+    return port;
+}
+
 void sessions_forward(struct core *c, struct call *call)
 {
-    const json_t *port = json_object_get(call->body, "port"), *rank = json_object_get(call->body, "rank");
+    json_t *port = json_object_get(call->body, "port"), *rank = json_object_get(call->body, "rank");
     struct entry *e = find_job(c, call);
+    int named;
 
     if (!e)
         return;
-    if (!are_known(call->body, " port rank ") || !port || !is_number(port, 1, UINT16_MAX) ||
+    if (!are_known(call->body, " port rank ") || !port || (!json_is_string(port) && !is_number(port, 1, UINT16_MAX)) ||
         !is_number(rank, 0, INT32_MAX)) {
         call_problem(call, 422, "forward-invalid",
-                     "the body has 'port', 1 to 65535, and 'rank', a number from 0 on, and nothing else");
+                     "the body has 'port', 1 to 65535 or a name of command.ports, and 'rank', a number from 0 on, and "
+                     "nothing else");
         return;
     }
+    named = json_is_string(port) ? port_of_name(e, json_string_value(port)) : 0;
+    if (json_is_string(port) && named == 0) {
+        call_problem(call, 404, "unknown-port", "job '%s' has no port '%.32s' in its command.ports",
+                     http_param(call->req, 0), json_string_value(port));
+        return;
+    }
+    if (named > 0)
+        (void)json_object_set_new(call->body, "port", json_integer(named));
+    port = json_object_get(call->body, "port");
     open_new(c, call, e, json_integer_value(rank), json_incref(call->body));
     if (call->status == 201)
         call_changed_new(call, NULL,

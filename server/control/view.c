@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/protocol/assignment.h"
 #include "base/hash.h"
 #include "server/cluster/gpus.h"
 #include "server/cluster/links.h"
@@ -90,6 +91,20 @@ static void add_task(const struct job *j, json_t *o)
         (void)json_object_set_new(o, "id", json_string(id));
 }
 
+void view_add_ports(const struct job *j, const char *spec_text, json_t *o)
+{
+    json_auto_t *spec = j->n_places > 0 && strstr(spec_text, "\"ports\":[\"") ? json_loads(spec_text, 0, NULL) : NULL;
+    const json_t *names = json_object_get(json_object_get(spec, "command"), "ports"), *name;
+    json_t *ports = json_object();
+    size_t i;
+
+    json_array_foreach (names, i, name)
+        (void)json_object_set_new(ports, json_string_value(name), json_integer(assignment_port(j->master_port, i)));
+    if (i > 0)
+        (void)json_object_set(o, "ports", ports);
+    json_decref(ports);
+}
+
 json_t *view_job(const struct core *c, const struct job *j, const struct entry *e, const char *spec_text)
 {
     char id[24], dir[4096];
@@ -131,6 +146,7 @@ json_t *view_job(const struct core *c, const struct job *j, const struct entry *
         (void)json_object_set(o, "slow", e->run.slow);
     if (o && spec_text) { /* a list would grow long by them */
         (void)json_object_set_new(o, "spec", json_loads(spec_text, 0, NULL));
+        view_add_ports(j, spec_text, o);
         (void)json_object_set_new(o, "plan", plans_view(j));
     }
     return o;

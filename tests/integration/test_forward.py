@@ -154,6 +154,62 @@ def test_a_program_that_hangs_up_and_a_client_that_does_end_the_connection(clust
     cluster.action(job, "cancel")
 
 
+NAMED = """import os, socket
+s = socket.create_server(("127.0.0.1", int(os.environ["MUSTER_PORT_TB"])))
+while True:
+    c, _ = s.accept()
+    c.sendall(f"{os.environ['MUSTER_JOB']} {os.environ['MUSTER_ATTEMPT']} {os.environ['MUSTER_PORT_WEB']}".encode())
+    c.close()
+"""
+
+
+def start_named(cluster):
+    job = cluster.submit({"name": "named", "devices": {"min": 1, "max": 1}, "retry": {"max": 5},
+                          "command": {"argv": ["python3", "-c", NAMED], "ports": ["tb", "web"]}})["id"]
+    cluster.wait(job, ["running"])
+    return job
+
+
+@contextlib.contextmanager
+def forward_named(cluster, job):
+    with subprocess.Popen([f"{BIN}/muster", "port-forward", job, "0:tb"], stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL, env=cluster.cli_env()) as cli:
+        line = cli.stdout.readline().decode()
+        assert line.endswith(f" is port 'tb' of job '{job}'\n"), line
+        yield int(line.split()[0].split(":")[1])
+        cli.terminate()
+
+
+def says(local):
+    with connect(local) as one:
+        return drain(one).decode()
+
+
+def test_two_jobs_of_a_node_have_named_ports_of_their_own_and_an_attempt_that_moves_has_others(cluster):
+    jobs = [start_named(cluster) for _ in range(2)]
+    ports = [cluster.job(job)["ports"] for job in jobs]
+    assert len({port for one in ports for port in one.values()}) == 4
+    with forward_named(cluster, jobs[0]) as first, forward_named(cluster, jobs[1]) as second:
+        for job, local, own in zip(jobs, (first, second), ports):
+            wait_for("its answer", lambda job=job, local=local, own=own: says(local) == f"{job} 1 {own['web']}")
+            assert f"{own['tb']} is 'tb': muster port-forward {job} tb\n" in cluster.muster("show", job).stdout
+        # what would be its next port is another's: that attempt fails, and the one after it has a third one
+        taken = 12000 + (ports[0]["tb"] - 12000 + 8) % 16000
+        with socket.create_server(("127.0.0.1", taken)):
+            cluster.action(jobs[0], "suspend")
+            cluster.wait(jobs[0], ["suspended"])
+            assert "ports" not in cluster.job(jobs[0])
+            cluster.action(jobs[0], "resume")
+            wait_for("the attempt after the next", lambda: says(first).startswith(f"{jobs[0]} 3 "))
+        moved = cluster.job(jobs[0])
+        assert moved["ports"]["tb"] not in (ports[0]["tb"], taken) and sum(moved["restarts"].values()) == 1
+        assert says(second).startswith(f"{jobs[1]} 1 ")
+    status, problem = cluster.request("POST", f"/v1/jobs/{jobs[1]}/forward", {"port": "nobody"})
+    assert (status, problem["type"]) == (404, "urn:muster:problem:unknown-port")
+    for job in jobs:
+        cluster.action(job, "cancel")
+
+
 def test_it_ends_with_its_job_and_with_ctrl_c(cluster):
     job, port = start(cluster)
     with forward(cluster, job, port) as (cli, local), connect(local) as one:
@@ -177,17 +233,18 @@ def test_ports_are_their_owners_and_admins_alone(cluster, job):
     eve = cluster.api("POST", "/v1/tokens", {"user": "eve", "role": "user"})["token"]
     viewer = cluster.api("POST", "/v1/tokens", {"user": "vic", "role": "viewer"})["token"]
     for token, status in ((eve, 404), (viewer, 403)):
-        assert cluster.request("POST", f"/v1/jobs/{job[0]}/forward", {"port": job[1]}, token=token)[0] == status
+        for port in job[1], "tb":
+            assert cluster.request("POST", f"/v1/jobs/{job[0]}/forward", {"port": port}, token=token)[0] == status
 
 
-@pytest.mark.parametrize("body", [{}, {"port": 0}, {"port": 65536}, {"port": "80"}, {"port": 80, "rank": -1},
-                                  {"port": 80, "argv": ["sh"]}], ids=str)
+@pytest.mark.parametrize("body", [{}, {"port": 0}, {"port": 65536}, {"port": 80, "rank": -1},
+                                  {"port": 80, "argv": ["sh"]}, {"port": ["tb"]}], ids=str)
 def test_what_makes_no_connection_is_refused_by_name(cluster, job, body):
     status, problem = cluster.request("POST", f"/v1/jobs/{job[0]}/forward", body)
     assert (status, problem["type"]) == (422, "urn:muster:problem:forward-invalid")
 
 
-@pytest.mark.parametrize("port", ["x", "0", "65536", "1:", ":1", "1:2:3", "-1", "1:0"])
+@pytest.mark.parametrize("port", ["X", "0", "65536", "1:", ":1", "1:2:3", "-1", "1:0"])
 def test_what_is_no_port_is_refused_before_anything_is_asked(port):
     done = subprocess.run([f"{BIN}/muster", "port-forward", "j1", port], capture_output=True, check=False,
                           timeout=PATIENCE_S, env=dict(os.environ, MUSTER_SERVER="http://127.0.0.1:1"))

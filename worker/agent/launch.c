@@ -1,5 +1,6 @@
 #include "worker/agent/launch.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #include "api/bundle.h"
+#include "api/protocol/assignment.h"
 #include "base/buf.h"
 #include "base/io.h"
 #include "base/parcel.h"
@@ -156,6 +158,13 @@ static void add_program(const struct launch *l, struct words *w)
     words_printf(w, "MUSTER_CHECKPOINT_DIR=%s%s%s", *dir == '/' ? "" : l->job_dir, *dir == '/' ? "" : "/", dir);
     if (l->ends_at_us > 0)
         words_printf(w, "MUSTER_ENDS_AT=%lld", (long long)(l->ends_at_us / 1000000));
+    for (size_t i = 0; i < s->command.ports.n; i++) {
+        char name[SPEC_NAME_MAX] = "";
+
+        for (size_t k = 0; s->command.ports.v[i][k]; k++)
+            name[k] = (char)toupper((unsigned char)s->command.ports.v[i][k]);
+        words_printf(w, "MUSTER_PORT_%s=%d", name, assignment_port(l->master_port, i));
+    }
     words_printf(w, "MUSTER_ELASTIC=%d", s->command.elastic);
     words_printf(w, "MUSTER_DEVICES_MIN=%d", s->devices.min);
     words_printf(w, "MUSTER_DEVICES_MAX=%d", s->devices.max);

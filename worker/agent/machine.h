@@ -74,6 +74,9 @@ int machine_run_folder(const struct machine *h, const char *job, uint64_t genera
 /* Make a run's folder and its job's (dir), whose user is that of the job's ranks. What is there already is fine. */
 int machine_run_make(struct machine *h, const char *folder, const char *dir, const char *user, struct merr *err);
 
+/* Whether a program may listen on the port of any address. -EADDRINUSE. */
+int machine_port_free(const struct machine *h, int port, struct merr *err);
+
 /* Keep a run's assignment, whole or not at all, with what this machine adds to it: the boot it belongs to, the
  * threads of a rank and, for a train job, the job's memory (or why there is none). */
 int machine_run_keep(struct machine *h, const char *folder, enum job_kind kind, const struct assignment *assignment,

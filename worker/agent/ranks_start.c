@@ -216,6 +216,20 @@ static int make_folder(const struct ranks *r, struct run *run, struct merr *err)
     return machine_run_keep(r->machine, run->folder, run->spec->kind, &run->assignment, err);
 }
 
+/* What the names of its ports stand for must be free where rank 0 is to be: another program may have taken one. */
+static int check_ports(const struct ranks *r, const struct run *run, struct merr *err)
+{
+    if (run->spec->kind != JOB_COMMAND || run->ranks[0].rank != 0)
+        return 0;
+    for (size_t i = 0; i < run->spec->command.ports.n; i++) {
+        int code = machine_port_free(r->machine, assignment_port(run->assignment.master_port, i), err);
+
+        if (code < 0)
+            return merr_prefix(err, code, "port '%s' of the job", run->spec->command.ports.v[i]);
+    }
+    return 0;
+}
+
 static bool slot_taken(const struct ranks *r, const struct run *run)
 {
     for (size_t i = 0; i < r->n; i++)
@@ -257,6 +271,8 @@ int ranks_start(struct ranks *r, const json_t *doc, struct merr *err)
     /* From here on what fails is a rank that has ended: the server learns it like any other end. */
     run->spec = read_spec(&run->assignment, &why);
     code = run->spec ? fill_secrets(run, &why) : -EINVAL;
+    if (code == 0)
+        code = check_ports(r, run, &why);
     if (code == 0)
         code = make_folder(r, run, &why);
     for (int i = 0; i < run->n; i++) {

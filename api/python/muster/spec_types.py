@@ -135,6 +135,7 @@ class SpecCommand2(TypedDict, total=False):
     launcher: Literal['none', 'torchrun']
     elastic: bool
     stop_s: int
+    ports: List[str]
 
 
 class SpecCommand2EnvValue2(TypedDict, total=False):

@@ -126,6 +126,7 @@ class Job(TypedDict, total=False):
     finish: JobFinish
     estimate: JobEstimate
     log_bytes: int
+    ports: Dict[str, int]
     measured: Union[float, None]
     generation: int
     reason: JobReason
@@ -758,7 +759,7 @@ class OpenSessionBody(TypedDict, total=False):
 
 
 class OpenConnectionBody(TypedDict, total=False):
-    port: int
+    port: Union[int, str]
     rank: int
 
 

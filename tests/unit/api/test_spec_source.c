@@ -34,6 +34,15 @@ static void a_source_is_refused_at_the_field_that_is_wrong(void **state)
         {"image: 'docker://'", "/command/image"},
         {"image: 'docker://a b'", "/command/image"},
         {"image: '/a:b'", "/command/image"}, /* a colon is what parts a mount */
+        {"ports: [tb, api_2, c, d, e, f, g, h]", NULL},
+        {"ports: [a, b, c, d, e, f, g, h, i]", "/command/ports"},
+        {"ports: [tb, tb]", "/command/ports/1"},
+        {"ports: [TB]", "/command/ports/0"}, /* as a variable it is that */
+        {"ports: [a-b]", "/command/ports/0"},
+        {"ports: [a, 2b]", "/command/ports/1"},
+        {"ports: [abcdefghijklmnopqrstuvwxyz0123456]", "/command/ports/0"},
+        {"ports: [6006]", "/command/ports/0"},
+        {"ports: tb", "/command/ports"},
     };
 
     (void)state;

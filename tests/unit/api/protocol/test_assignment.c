@@ -104,6 +104,23 @@ static void a_path_that_is_no_utf8_is_still_written(void **state)
     assignment_clear(&a);
 }
 
+/* Of all MASTER_PORTs that a server gives out, and of one that the system gave. */
+static void ports_of_runs_differ_and_lie_below_those_of_the_system(void **state)
+{
+    static bool taken[65536];
+
+    (void)state;
+    for (int master = 29500; master < 31500; master++)
+        for (size_t i = 0; i < SPEC_PORTS_MAX; i++) {
+            int port = assignment_port(master, i);
+
+            assert_in_range(port, 1024, 29499); /* 29500 on are the MASTER_PORTs, 32768 on the system's */
+            assert_false(taken[port]);
+            taken[port] = true;
+        }
+    assert_true(taken[assignment_port(65535, 0)]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -111,6 +128,7 @@ int main(void)
         cmocka_unit_test(a_later_version_is_refused_by_name_with_what_to_do),
         cmocka_unit_test(ranks_and_source_nodes_that_do_not_fit_are_refused),
         cmocka_unit_test(a_path_that_is_no_utf8_is_still_written),
+        cmocka_unit_test(ports_of_runs_differ_and_lie_below_those_of_the_system),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
