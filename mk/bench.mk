@@ -109,6 +109,12 @@ bench-elastic-program: all
 bench-confusion: all test-programs
 	@MUSTER_BUILD=$(BUILD) $(PYTHON) tests/bench/confusion.py $(BENCH_FLAGS)
 
+# False alarms in so many seconds of training with evaluations, checkpoints and rescales on a busy host.
+.PHONY: bench-clean
+bench-clean: SECONDS ?= 600
+bench-clean: all test-programs
+	@MUSTER_BUILD=$(BUILD) $(PYTHON) tests/bench/confusion.py --clean $(SECONDS)
+
 # What a flood of logs, readers and a flood of events cost an honest user.
 .PHONY: bench-attackers
 bench: bench-attackers

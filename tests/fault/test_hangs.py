@@ -48,9 +48,17 @@ def verdicts(cluster, job):
     return [e for e in cluster.events(job) if e["cause"]["code"] == "hang"]
 
 
+def told_alike(cluster, job, text):
+    """People read the same sentence of an incident wherever they look: the job's page prints the incident's verdict."""
+    for command in ("show", job), ("explain", job), ("diagnose", job, "--incident", "1-1"):
+        assert text in " ".join(cluster.muster(*command).stdout.split()), (command, text)
+    assert cluster.api("GET", f"/v1/jobs/{job}/incidents/1-1")["verdict"]["text"] == text
+    assert cluster.job(job)["outcome"]["message"] == text
+
+
 def said_alike(cluster, job, victim, text):
     """The verdict is told in the same words everywhere, and what the ranks did was looked at before they ended."""
-    assert text in cluster.muster("show", job).stdout and text in cluster.muster("explain", job).stdout
+    told_alike(cluster, job, text)
     incident = wait_for("what the node told", lambda: (i := cluster.api(
         "GET", f"/v1/jobs/{job}/incidents/1-1")).get("parts") and i)
     assert incident["verdict"]["text"] == text and incident["verdict"]["roots"] == [victim]
@@ -144,6 +152,7 @@ def test_each_fault_of_a_rank_is_told_by_its_class_with_that_rank(faulty, fault,
             assert told["odd"]["group"] and told["odd"]["step"] > 0
         wait_for("the job to go on", lambda j=job: (k := cluster.job(j))["generation"] == 2 and k["state"] == "running")
         assert len(verdicts(cluster, job)) == 1
+        told_alike(cluster, job, verdict["cause"]["text"])
         cluster.api("POST", f"/v1/jobs/{job}/cancel")
         cluster.wait(job, "cancelled")
 
