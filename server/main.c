@@ -4,6 +4,7 @@
  * for a signal; stops them the other way round.
  */
 #include <errno.h>
+#include <limits.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -54,7 +55,7 @@ struct settings {
     const char *state, *bind, *tls_cert, *tls_key, *redis, *jobs_dir;
     int port, replicas, lease_s, unknown_after_s, lost_after_s, forget_after_s, keep_ended, max_array, round_s, hold_s,
         grace_s, starve_s, share_half_s;
-    int slow_after_s, slow_retry_s, policy, objective, level;
+    int slow_after_s, slow_retry_s, policy, objective, power_cap, level;
     double slow_ratio, token_rate, address_rate;
     int token_burst, address_burst;
     int user_jobs, user_streams, agents;
@@ -62,7 +63,7 @@ struct settings {
     int audit_keep_s;
     uint64_t keep_ended_bytes, user_bytes, audit_bytes, min_free, job_logs, all_logs, max_upload, user_uploads;
     int keep_uploads_s;
-    const char *advertise, *node_ca, *spare, *docs;
+    const char *advertise, *node_ca, *spare, *docs, *class_power;
     int node_certificate_s;
     int exec_idle_s;
     const char *provider, *provider_queues, *provider_ca;
@@ -232,6 +233,10 @@ static const struct option_row rows[] = {
      AT(provider_queues)},
     {"provider-ca", 0, "FILE", "certificate that the agents of such nodes trust for https, instead of the system's",
      OPTION_TEXT, AT(provider_ca)},
+    {"class-power", 0, "CLASS=W,…", "watts that a device of each class draws while it works", OPTION_TEXT,
+     AT(class_power)},
+    {"power-cap", 0, "W", "watts that the devices of all jobs may draw together, by --class-power; 0: any", OPTION_INT,
+     0, INT_MAX, "0", AT(power_cap)},
     {"docs", 0, "DIR",
      "the documentation as `make docs` makes it, served at /docs (default: where it lies beside musterd)", OPTION_TEXT,
      AT(docs)},
@@ -506,6 +511,13 @@ static int find_provider(const struct settings *o, struct server *s, struct core
     return 0;
 }
 
+/* What is said of classes of devices. */
+static int read_classes(const struct settings *o, struct core_cfg *cfg, struct merr *err)
+{
+    TRY(spares_read(o->spare, &cfg->spares, err));
+    return powers_read(o->class_power, &cfg->powers, err);
+}
+
 static int start_core(const struct settings *o, struct server *s, struct merr *err)
 {
     char folder[4200];
@@ -526,6 +538,7 @@ static int start_core(const struct settings *o, struct server *s, struct merr *e
                                      .hold_us = (int64_t)o->hold_s * 1000000,
                                      .grace_us = (int64_t)o->grace_s * 1000000,
                                      .starve_us = (int64_t)o->starve_s * 1000000,
+                                     .power_w = o->power_cap,
                                      .las_us = LAS_US},
                            .share_half_us = (int64_t)o->share_half_s * 1000000,
                            .slow = {.ratio = o->slow_ratio,
@@ -540,7 +553,7 @@ static int start_core(const struct settings *o, struct server *s, struct merr *e
     r = watermark_start(s->watermark, err);
     (void)snprintf(folder, sizeof(folder), "%s/spool", s->state);
     if (r == 0)
-        r = spares_read(o->spare, &cfg.spares, err);
+        r = read_classes(o, &cfg, err);
     if (r == 0)
         r = spool_disk_open(
             &(struct spool_disk_cfg){.jobs = s->jobs_dir, .before = folder, .min_free = (int64_t)o->min_free},

@@ -65,6 +65,7 @@ int projects_list(struct cli *c);
 int projects_set(struct cli *c);
 int audit_run(struct cli *c);
 int reports_estimates(struct cli *c);
+int reports_usage(struct cli *c);
 int history_export(struct cli *c);
 int maintenance_add(struct cli *c);
 int maintenance_list(struct cli *c);

@@ -57,6 +57,7 @@ void promises_print(const json_t *job)
 {
     const json_t *queue = json_object_get(job, "queue"), *estimate = json_object_get(job, "estimate");
     const json_t *finish = json_object_get(job, "finish");
+    const json_t *energy = json_object_get(job, "energy");
     char start[PROMISES_START_MAX], late[CLI_DURATION_MAX], at[PROMISES_TIME_MAX];
     double late_s = cli_real(estimate, "late_s");
 
@@ -70,6 +71,11 @@ void promises_print(const json_t *job)
         promises_time(cli_str(finish, "by"), at);
         (void)printf("finish by     %s: %s; it %s\n", at, cli_str(finish, "verdict"), cli_str(finish, "text"));
     }
+    if (energy)
+        (void)printf("energy        %.2f kWh, %s\n", cli_real(energy, "kwh"),
+                     strcmp(cli_str(energy, "basis"), "class-power") == 0 ? "by the power of its classes"
+                     : strcmp(cli_str(energy, "basis"), "measured") == 0  ? "measured"
+                                                                          : "in part by the power of its classes");
     if (!json_is_number(json_object_get(estimate, "late_s")))
         return;
     promises_time(cli_str(estimate, "at"), at);

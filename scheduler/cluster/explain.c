@@ -11,27 +11,17 @@
 const char *explain_code_name(enum explain_code code)
 {
     static const char *const name[] = {
-        [EXPLAIN_ASSIGNED] = "assigned",
-        [EXPLAIN_INSUFFICIENT] = "insufficient-devices",
-        [EXPLAIN_BEHIND] = "behind",
-        [EXPLAIN_LIMIT] = "tenant-limit",
-        [EXPLAIN_FRAGMENTED] = "fragmented",
-        [EXPLAIN_FREEING] = "devices-being-freed",
-        [EXPLAIN_DRAINED] = "nodes-drained",
-        [EXPLAIN_TOO_SMALL] = "cluster-too-small",
-        [EXPLAIN_NO_CLASS] = "no-such-class",
-        [EXPLAIN_NO_NODES] = "no-nodes",
-        [EXPLAIN_BACK_OFF] = "back-off",
-        [EXPLAIN_NO_LAYOUT] = "no-layout",
-        [EXPLAIN_SHRUNK] = "shrunk",
-        [EXPLAIN_SLOW] = "slow-devices",
-        [EXPLAIN_CLOSING] = "closing",
-        [EXPLAIN_RESERVATION] = "reservation",
-        [EXPLAIN_ARRAY] = "array-max-running",
-        [EXPLAIN_DEPENDENCY] = "dependency",
-        [EXPLAIN_SINGLETON] = "singleton",
-        [EXPLAIN_MAX_RUNNING] = "max-running",
-        [EXPLAIN_MAX_DEVICES] = "max-devices-per-user",
+        [EXPLAIN_ASSIGNED] = "assigned",       [EXPLAIN_INSUFFICIENT] = "insufficient-devices",
+        [EXPLAIN_BEHIND] = "behind",           [EXPLAIN_LIMIT] = "tenant-limit",
+        [EXPLAIN_FRAGMENTED] = "fragmented",   [EXPLAIN_FREEING] = "devices-being-freed",
+        [EXPLAIN_DRAINED] = "nodes-drained",   [EXPLAIN_TOO_SMALL] = "cluster-too-small",
+        [EXPLAIN_NO_CLASS] = "no-such-class",  [EXPLAIN_NO_NODES] = "no-nodes",
+        [EXPLAIN_BACK_OFF] = "back-off",       [EXPLAIN_NO_LAYOUT] = "no-layout",
+        [EXPLAIN_SHRUNK] = "shrunk",           [EXPLAIN_SLOW] = "slow-devices",
+        [EXPLAIN_POWER] = "power-cap",         [EXPLAIN_CLOSING] = "closing",
+        [EXPLAIN_RESERVATION] = "reservation", [EXPLAIN_ARRAY] = "array-max-running",
+        [EXPLAIN_DEPENDENCY] = "dependency",   [EXPLAIN_SINGLETON] = "singleton",
+        [EXPLAIN_MAX_RUNNING] = "max-running", [EXPLAIN_MAX_DEVICES] = "max-devices-per-user",
         [EXPLAIN_SPARES] = "spares-kept",
     };
 
@@ -50,6 +40,8 @@ static int32_t sum(const int32_t v[RATES_TYPES_MAX], uint32_t types)
 
 void explain_count(const struct sched_input *in, const struct sched_plan *plan, struct explain_tally *ret)
 {
+    int32_t *free_here = calloc(in->n_nodes + 1, sizeof(*free_here)); /* without it less is told */
+
     *ret = (struct explain_tally){.total = {0}};
     for (size_t i = 0; i < in->n_nodes; i++) {
         const struct sched_node *n = &in->nodes[i];
@@ -58,9 +50,45 @@ void explain_count(const struct sched_input *in, const struct sched_plan *plan, 
         ret->drained[n->type] += n->drained;
         ret->spare[n->type] += n->spare;
         ret->free[n->type] += n->devices;
+        if (free_here)
+            free_here[i] = n->devices;
     }
-    for (size_t p = 0; p < plan->n_places; p++)
-        ret->free[in->nodes[plan->places[p].node].type] -= plan->places[p].devices;
+    for (size_t p = 0; p < plan->n_places; p++) {
+        int type = in->nodes[plan->places[p].node].type;
+
+        ret->free[type] -= plan->places[p].devices;
+        ret->drawn_w += (int64_t)plan->places[p].devices * in->power_w[type];
+        if (free_here)
+            free_here[plan->places[p].node] -= plan->places[p].devices;
+    }
+    for (size_t i = 0; free_here && i < in->n_nodes; i++) {
+        const struct sched_node *n = &in->nodes[i];
+        int64_t *closes = &ret->closes_us[n->type];
+
+        if (free_here[i] > ret->side_by_side[n->type])
+            ret->side_by_side[n->type] = free_here[i];
+        if (free_here[i] > 0 && n->closes_us > 0 && (*closes == 0 || n->closes_us < *closes))
+            *closes = n->closes_us;
+    }
+    free(free_here);
+    for (size_t i = 0; i < in->n_jobs; i++)
+        for (uint32_t t = in->jobs[i].tenant + 1; t > 0; t = in->tenants[t - 1].within)
+            ret->held[t - 1] += plan->verdicts[i].shape.n[0] + plan->verdicts[i].shape.n[1];
+}
+
+/* The limit that is in the way: of its tenant, or of the first one up that has no room for it. */
+static void find_limit(const struct explain_tally *tally, const struct sched_input *in, const struct sched_job *j,
+                       struct explain_wait *w)
+{
+    for (uint32_t t = j->tenant + 1; t > 0; t = in->tenants[t - 1].within) {
+        const struct sched_tenant *of = &in->tenants[t - 1];
+
+        if (of->borrow < 0 || of->quota + of->borrow - tally->held[t - 1] - of->leaving >= w->need)
+            continue;
+        w->limit = of->quota + of->borrow;
+        w->held = tally->held[t - 1] + of->leaving;
+        return;
+    }
 }
 
 struct explain_wait explain_wait(const struct explain_tally *tally, const struct sched_input *in,
@@ -71,7 +99,7 @@ struct explain_wait explain_wait(const struct explain_tally *tally, const struct
         [SCHED_BEHIND] = EXPLAIN_BEHIND,          [SCHED_LIMIT] = EXPLAIN_LIMIT,
         [SCHED_TOO_BIG] = EXPLAIN_TOO_SMALL,      [SCHED_FRAGMENTED] = EXPLAIN_FRAGMENTED,
         [SCHED_RECLAIMED] = EXPLAIN_INSUFFICIENT, [SCHED_SLOW] = EXPLAIN_INSUFFICIENT,
-        [SCHED_CLOSING] = EXPLAIN_CLOSING,
+        [SCHED_CLOSING] = EXPLAIN_CLOSING,        [SCHED_POWER] = EXPLAIN_POWER,
     };
     const struct sched_job *j = &in->jobs[job];
     const struct sched_verdict *v = &plan->verdicts[job];
@@ -80,7 +108,11 @@ struct explain_wait explain_wait(const struct explain_tally *tally, const struct
                              .total = sum(tally->total, types),
                              .spare = sum(tally->spare, types),
                              .elsewhere = sum(tally->free, j->types & ~types),
+                             .drained = sum(tally->drained, types),
+                             .power_w = in->config.power_w,
+                             .drawn_w = tally->drawn_w,
                              .behind = v->behind,
+                             .bound = types != j->types,
                              .rack = j->within};
     int32_t most;
 
@@ -96,6 +128,18 @@ struct explain_wait explain_wait(const struct explain_tally *tally, const struct
                                                                        : by_reason[v->reason];
     if (w.rack && w.code == EXPLAIN_INSUFFICIENT && w.free >= w.need)
         w.code = EXPLAIN_FRAGMENTED;
+    for (int t = 0; t < RATES_TYPES_MAX; t++) {
+        int64_t watts = (int64_t)in->power_w[t] * w.need, closes = tally->closes_us[t];
+
+        if (!(types >> t & 1) || tally->total[t] == 0)
+            continue;
+        w.side_by_side = tally->side_by_side[t] > w.side_by_side ? tally->side_by_side[t] : w.side_by_side;
+        w.need_w = w.need_w == 0 || watts < w.need_w ? watts : w.need_w;
+        if (w.code == EXPLAIN_CLOSING && closes > 0 && (w.until_us == 0 || closes < w.until_us))
+            w.until_us = closes;
+    }
+    if (w.code == EXPLAIN_LIMIT)
+        find_limit(tally, in, j, &w);
     return w;
 }
 
@@ -165,6 +209,15 @@ static void advise(const struct sched_input *in, size_t job, struct explain_caus
         break;
     case EXPLAIN_BEHIND:
         add_help(c, EXPLAIN_PRIORITY, w->behind, 0);
+        add_help(c, EXPLAIN_SHORTEN, 0, 0);
+        break;
+    case EXPLAIN_POWER:
+        add_help(c, EXPLAIN_RAISE_POWER, 0, 0);
+        break;
+    case EXPLAIN_MAX_RUNNING:
+    case EXPLAIN_MAX_DEVICES:
+    case EXPLAIN_ARRAY:
+        add_help(c, EXPLAIN_RAISE_RUNNING, 0, 0);
         break;
     case EXPLAIN_LIMIT:
         add_help(c, EXPLAIN_RAISE_QUOTA, 0, 0);
@@ -175,6 +228,8 @@ static void advise(const struct sched_input *in, size_t job, struct explain_caus
     case EXPLAIN_TOO_SMALL:
     case EXPLAIN_SPARES:
     case EXPLAIN_NO_CLASS:
+        if (w->bound)
+            add_help(c, EXPLAIN_RELEASE, 0, 0);
         add_help(c, EXPLAIN_ADD_NODE, 0, 0);
         add_help(c, EXPLAIN_WIDEN, 0, 0);
         break;
@@ -204,6 +259,7 @@ int explain_job(const struct sched_input *in, const struct sched_plan *plan, siz
     sched_job_range(&in->jobs[job], &least, &most);
     if (c.wait.code == EXPLAIN_ASSIGNED && has < most) {
         c.wait.code = EXPLAIN_SHRUNK;
+        c.wait.has = has;
         c.wait.need = most;
     } else if (c.wait.code == EXPLAIN_ASSIGNED && holds_slow(in, plan, job) > 0) {
         c.wait.code = EXPLAIN_SLOW;
@@ -241,7 +297,7 @@ static void say_cause(const struct explain_wait *w, char *ret, size_t size)
 {
     int lack = w->need - w->free;
     unsigned long long behind = w->behind;
-    char free_ones[64], kept[64] = "";
+    char free_ones[64], kept[64] = "", at[CLOCK_RFC3339_MAX] = "";
 
     say_free(w->free, free_ones, sizeof(free_ones));
     if (w->spare > 0)
@@ -252,24 +308,38 @@ static void say_cause(const struct explain_wait *w, char *ret, size_t size)
             (void)snprintf(ret, size, "waits for %d more device%s: it takes %d at once and %s%s", lack,
                            lack == 1 ? "" : "s", w->need, free_ones, kept);
         else
-            (void)snprintf(ret, size, "waits for the next scheduling round");
+            (void)snprintf(ret, size, "takes %d device%s and %s; it waits for the next full round", w->need,
+                           w->need == 1 ? "" : "s", free_ones);
         return;
     case EXPLAIN_BEHIND:
-        (void)snprintf(ret, size, "waits behind j%llu, which is before it in the queue and waits for devices", behind);
+        (void)snprintf(ret, size,
+                       "waits behind j%llu, for which devices are kept: it takes %d at once and %s; with a time limit "
+                       "that ends before j%llu starts it may have them",
+                       behind, w->need, free_ones, behind);
         return;
     case EXPLAIN_LIMIT:
-        (void)snprintf(ret, size, "its project holds as many devices as it may; it takes %d", w->need);
+        if (w->limit > 0)
+            (void)snprintf(ret, size,
+                           "takes %d device%s; its project, or one that it is within, holds %d of the %d that "
+                           "it may",
+                           w->need, w->need == 1 ? "" : "s", w->held, w->limit);
+        else
+            (void)snprintf(ret, size, "its project holds as many devices as it may; it takes %d", w->need);
+        return;
+    case EXPLAIN_POWER:
+        (void)snprintf(ret, size, "takes %lld W at least; devices of jobs draw %lld W of the %lld W that they may",
+                       (long long)w->need_w, (long long)w->drawn_w, (long long)w->power_w);
         return;
     case EXPLAIN_FRAGMENTED:
-        (void)snprintf(ret, size, "%d devices are free, but not %d %s", w->free, w->need,
-                       w->rack ? "within one rack" : "side by side");
+        (void)snprintf(ret, size, "%d devices are free, but not %d %s; the most on one node are %d", w->free, w->need,
+                       w->rack ? "within one rack" : "side by side", w->side_by_side);
         return;
     case EXPLAIN_FREEING:
         (void)snprintf(ret, size, "starts as soon as other jobs have left its devices");
         return;
     case EXPLAIN_DRAINED:
-        (void)snprintf(ret, size, "takes %d devices; the cluster has them only with the nodes that are drained",
-                       w->need);
+        (void)snprintf(ret, size, "takes %d device%s; of the %d of its classes %d %s on nodes that are drained",
+                       w->need, w->need == 1 ? "" : "s", w->total, w->drained, w->drained == 1 ? "is" : "are");
         return;
     case EXPLAIN_SPARES:
         (void)snprintf(ret, size, "takes %d devices; the cluster has %d of its classes, and keeps %d of them as spares",
@@ -279,13 +349,18 @@ static void say_cause(const struct explain_wait *w, char *ret, size_t size)
         (void)snprintf(ret, size, "takes %d devices; the cluster has %d of its classes", w->need, w->total);
         return;
     case EXPLAIN_NO_CLASS:
-        (void)snprintf(ret, size, "no node has devices of the classes it may use");
+        (void)snprintf(ret, size,
+                       w->bound ? "no node has devices of the class that it began on, and on which it stays"
+                                : "no node has devices of the classes it may use");
         return;
     case EXPLAIN_NO_NODES:
         (void)snprintf(ret, size, "no node has registered yet");
         return;
     case EXPLAIN_BACK_OFF:
-        (void)snprintf(ret, size, "waits a little before it starts again");
+        if (w->until_us > 0)
+            clock_rfc3339(w->until_us, at);
+        (void)snprintf(ret, size, "it failed a moment ago and starts again%s%s", w->until_us > 0 ? " at " : " soon",
+                       at);
         return;
     case EXPLAIN_DEPENDENCY:
         (void)snprintf(ret, size, "waits for the jobs that it comes after");
@@ -307,17 +382,22 @@ static void say_cause(const struct explain_wait *w, char *ret, size_t size)
         (void)snprintf(ret, size, "no whole number of replicas lies between devices.min and devices.max");
         return;
     case EXPLAIN_SHRUNK:
-        (void)snprintf(ret, size, "runs on fewer than the %d devices it could use: %s", w->need, free_ones);
+        (void)snprintf(ret, size, "runs on %d of the %d devices it could use: %s", w->has, w->need, free_ones);
         return;
     case EXPLAIN_CLOSING:
+        if (w->until_us > 0)
+            clock_rfc3339(w->until_us, at);
         (void)snprintf(
             ret, size,
-            "takes %d devices; those that are free are to be in maintenance, kept for others or gone before its "
+            "takes %d devices; those that are free are to be in maintenance, kept for others or gone%s%s, before its "
             "time limit is over",
-            w->need);
+            w->need, w->until_us > 0 ? " from " : "", at);
         return;
     case EXPLAIN_RESERVATION:
-        (void)snprintf(ret, size, "waits for its reservation r%llu to begin", behind);
+        if (w->until_us > 0)
+            clock_rfc3339(w->until_us, at);
+        (void)snprintf(ret, size, "waits for its reservation r%llu to begin%s%s", behind,
+                       w->until_us > 0 ? ", at " : "", at);
         return;
     case EXPLAIN_SLOW:
         (void)snprintf(ret, size,
@@ -372,6 +452,15 @@ static void help_text(const struct explain_help *h, char *ret, size_t size)
         return;
     case EXPLAIN_SHORTEN:
         (void)snprintf(ret, size, "give it a shorter time limit");
+        return;
+    case EXPLAIN_RELEASE:
+        (void)snprintf(ret, size, "let it change classes (devices.class_change: at_checkpoint)");
+        return;
+    case EXPLAIN_RAISE_RUNNING:
+        (void)snprintf(ret, size, "wait for one of those to end, or raise that ceiling");
+        return;
+    case EXPLAIN_RAISE_POWER:
+        (void)snprintf(ret, size, "wait for a job to end, or raise musterd --power-cap");
         return;
     case EXPLAIN_RAISE_QUOTA:
         (void)snprintf(ret, size, "raise the quota of its project, or end another of its jobs");

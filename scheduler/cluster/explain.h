@@ -32,24 +32,39 @@ enum explain_code {
     EXPLAIN_SINGLETON,   /* behind is of its name and user, and it is to be the only one */
     EXPLAIN_CLOSING,     /* its time limit runs into maintenance or a reservation of the free devices */
     EXPLAIN_RESERVATION, /* behind: number of the reservation that it names, which begins later */
+    EXPLAIN_POWER,       /* devices may not draw as much together: power_w, of which drawn_w are drawn */
     EXPLAIN_SLOW,        /* it runs on devices that are slower than others of their class; need: so many */
 };
 
 struct explain_tally {              /* devices by type */
     int32_t total[RATES_TYPES_MAX]; /* that count: also those drained or out of contact */
     int32_t drained[RATES_TYPES_MAX], spare[RATES_TYPES_MAX];
-    int32_t free[RATES_TYPES_MAX]; /* that the plan leaves free */
+    int32_t free[RATES_TYPES_MAX];         /* that the plan leaves free */
+    int32_t side_by_side[RATES_TYPES_MAX]; /* most of these on one node */
+    int64_t closes_us[RATES_TYPES_MAX];    /* when the first node closes on which some are free; 0: none does */
+    int32_t held[SCHED_TENANTS_MAX];       /* devices, by tenant, those of tenants within it included */
+    int64_t drawn_w;
 };
 
 struct explain_wait { /* the short of it, cheap enough for every job of every round */
     enum explain_code code;
-    int32_t need;      /* least devices it takes */
-    int32_t free;      /* free devices of the types it may use */
-    int32_t total;     /* devices of these types */
-    int32_t spare;     /* devices of these types that are kept as spares */
-    int32_t elsewhere; /* free devices that it may not use because it stays on the type it began on */
-    uint64_t behind;   /* the job for which devices are kept, 0: none */
-    bool rack;         /* it takes them within one rack alone */
+    int32_t need;             /* least devices it takes */
+    int32_t free;             /* free devices of the types it may use */
+    int32_t total;            /* devices of these types */
+    int32_t spare;            /* devices of these types that are kept as spares */
+    int32_t elsewhere;        /* free devices that it may not use because it stays on the type it began on */
+    uint64_t behind;          /* the job for which devices are kept, 0: none */
+    int32_t drained;          /* devices of these types that are drained */
+    int32_t has;              /* devices that it has */
+    int32_t side_by_side;     /* most free ones on one node */
+    int32_t limit, held;      /* LIMIT: devices that its tenant, or one that it is within, may hold, and holds */
+    int64_t power_w, drawn_w; /* POWER: that devices may draw together, and draw; need_w: its least */
+    int64_t need_w;
+    int64_t
+        until_us; /* CLOSING: when the first node closes on which devices are free; BACK_OFF, RESERVATION: wall, when
+                         it is over; 0: nobody says */
+    bool bound;   /* it stays on the type that it began on */
+    bool rack;    /* it takes them within one rack alone */
 };
 
 enum explain_help_kind {
@@ -60,7 +75,10 @@ enum explain_help_kind {
     EXPLAIN_ADD_NODE,
     EXPLAIN_WIDEN, /* lower its minimum or allow more classes */
     EXPLAIN_RAISE_QUOTA,
-    EXPLAIN_SHORTEN, /* its time limit */
+    EXPLAIN_SHORTEN,       /* its time limit */
+    EXPLAIN_RELEASE,       /* let it change classes */
+    EXPLAIN_RAISE_RUNNING, /* the ceiling of its project or array */
+    EXPLAIN_RAISE_POWER,
 };
 
 struct explain_help {

@@ -133,6 +133,8 @@ struct job {
     double step_ms;                       /* nor this: steps of the newest run take about so long; 0: none was seen */
     int64_t shipped;                      /* nor this: bytes of logs and metrics that the server has kept of it */
     int64_t drain_by_us;                  /* nor this, wall: its run has to have ended by then; 0: no matter when */
+    double energy_j, run_energy_j;        /* nor these: what the runs that are over, and the newest, have drawn */
+    int64_t energy_us, run_energy_us;     /* and the device time of which that was measured */
     struct job_estimate estimate;         /* nor this */
     bool told_late;                       /* nor this: that it will end after finish_by_us */
     bool moves;                           /* nor this: its run was told to leave its state in its nodes' memories */

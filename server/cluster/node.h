@@ -77,6 +77,7 @@ struct node {
     struct node_test test;
     int64_t check_after_us;        /* monotonic: what its checks say is not taken in before */
     int64_t drain_by_us;           /* monotonic: its jobs have left by then; 0: nobody said */
+    int64_t power_us;              /* monotonic: it told what its GPUs draw; 0: it has not */
     int64_t seen_us, seen_wall_us; /* monotonic, wall */
     int64_t lost_wall_us;          /* since when it has been lost; 0: it is not, or was not before this musterd */
     uint64_t version;              /* of its set of assignments */

@@ -8,6 +8,7 @@
 #include "server/control/events.h"
 #include "server/control/kinds.h"
 #include "server/control/ports.h"
+#include "server/control/ledger.h"
 #include "server/control/predictions.h"
 #include "server/control/rendezvous.h"
 #include "scheduler/diagnose/lag.h"
@@ -141,8 +142,12 @@ static int change(struct core *c, struct entry *e, const struct job_cause *cause
     size_t had_places = e->job.n_places;
     int64_t had_us = e->job.device_us;
     struct prediction attempt = predictions_look(&e->job);
+    struct energy_run run;
     struct trace_before before = trace_look(&e->job);
-    int r = job_transition(&e->job, cause, c->now.wall_us, &event, err);
+    int r;
+
+    energy_look(&e->job, &run);
+    r = job_transition(&e->job, cause, c->now.wall_us, &event, err);
 
     if (r < 0)
         return r;
@@ -159,6 +164,7 @@ static int change(struct core *c, struct entry *e, const struct job_cause *cause
     follow_run(c, e, was_live, was_generation);
     predictions_note(c, e, &attempt);
     trace_note(c, &e->job, &before);
+    ledger_note(c, e, &run);
     usage_add(c, &e->job, had_places, e->job.device_us - had_us);
     waiters_wake(c->waiters, e->job.id); /* its run may be over */
     if (e->job.live)

@@ -7,6 +7,7 @@
 #include "server/cluster/shares.h"
 #include "server/cluster/stragglers.h"
 #include "server/control/care.h"
+#include "server/control/energy.h"
 #include "server/control/events.h"
 #include "server/control/kinds.h"
 #include "server/control/link_care.h"
@@ -97,6 +98,7 @@ void learn_gpus(struct core *c, struct node *n, const json_t *body, struct gpus_
 
     if (gpus_take(n, body, c->now.wall_us, &found, ret))
         c->schedule_wanted = true;
+    energy_take(c, n);
     events_tell(c, NULL, "scheduler", &found);
     notes_clear(&found);
 }

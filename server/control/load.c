@@ -14,6 +14,7 @@
 #include "server/control/change.h"
 #include "server/control/enroll.h"
 #include "server/control/estimates.h"
+#include "server/control/ledger.h"
 #include "server/control/events.h"
 #include "server/control/source_nodes.h"
 #include "server/control/plans.h"
@@ -264,6 +265,7 @@ int load_all(struct core *c, struct merr *err)
     TRY(secrets_load(c, err));
     TRY(webhook_load(c, err));
     TRY(usage_load(c, err));
+    TRY(ledger_load(c, err));
     TRY(estimates_load(c, err));
     TRY(predictions_load(c, err));
     TRY(booking_load(c, err));

@@ -24,6 +24,7 @@ const struct query_parameter queries_jobs[] = {QUERY_TEXT("state"),
 const struct query_parameter queries_retry[] = {QUERY_TEXT("state"), END};
 const struct query_parameter queries_audit[] = {
     QUERY_TEXT("user"), QUERY_TEXT("from"), QUERY_TEXT("to"), LIMIT, QUERY_NUMBER("cursor", 0, INT64_MAX), END};
+const struct query_parameter queries_usage[] = {QUERY_TEXT("from"), QUERY_TEXT("to"), QUERY_TEXT("by"), END};
 const struct query_parameter queries_job_events[] = {LIMIT, QUERY_NUMBER("cursor", 0, INT64_MAX), END};
 const struct query_parameter queries_events[] = {LIMIT, QUERY_NUMBER("cursor", 0, INT64_MAX),
                                                  QUERY_NUMBER("changes", 0, 1), END};

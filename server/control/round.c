@@ -693,7 +693,8 @@ uint64_t round_of(const struct core *c, const struct entry *e)
 
 static void await_reservation(struct entry *e, const struct booking *b)
 {
-    e->wait = (struct explain_wait){.code = EXPLAIN_RESERVATION, .need = e->job.min, .behind = b->id};
+    e->wait = (struct explain_wait){
+        .code = EXPLAIN_RESERVATION, .need = e->job.min, .behind = b->id, .until_us = b->span.from_us};
     e->forecast = (struct forecast){.start_us = b->span.from_us, .basis = FORECAST_BY_CALENDAR};
 }
 
@@ -756,7 +757,7 @@ static int show_jobs(struct core *c, struct round *r, struct entry **scratch)
         else if (waits && r->holder == 0 && (booking = booking_of(c, &e->job)) != NULL)
             await_reservation(e, booking);
         else if (waits && job_backs_off(&e->job, now))
-            e->wait = (struct explain_wait){.code = EXPLAIN_BACK_OFF, .need = e->job.min};
+            e->wait = (struct explain_wait){.code = EXPLAIN_BACK_OFF, .need = e->job.min, .until_us = e->job.retry_us};
         else if (waits)
             scratch[waiting++] = e;
     }
@@ -856,6 +857,8 @@ int round_init(struct core *c, enum sched_mode mode, uint64_t holder, struct rou
         r->holder = holder;
         number_types(c, r);
         kinds_expect(c, r->classes, r->n_types);
+        for (size_t t = 0; t < r->n_types; t++)
+            r->in.power_w[t] = powers_of(&c->cfg.powers, c->cluster.classes.name[r->classes[t]]);
         number_rows(c, r);
         fill_tenants(c, r);
         status = ceilings_new(c, &o->ceilings);

@@ -23,6 +23,7 @@
 #include "server/control/events.h"
 #include "server/control/files.h"
 #include "server/control/jobs.h"
+#include "server/control/ledger.h"
 #include "server/control/listing.h"
 #include "server/control/looks.h"
 #include "server/control/nodes.h"
@@ -142,6 +143,7 @@ RUN(booking_add_maintenance)
 RUN(booking_end_node)
 RUN(booking_add_reservation)
 PLAIN(estimates_report)
+PLAIN(ledger_report)
 PLAIN(predictions_report)
 PLAIN(plans_profiles)
 PLAIN(nodes_snapshot)
@@ -691,6 +693,7 @@ const struct http_route routes_table[] = {
     {"GET", "/v1/reservations", ROLE_VIEWER, on_booking_list_reservations, 0, NULL},
     {"POST", "/v1/reservations", ROLE_ADMIN, on_booking_add_reservation, 0, NULL},
     {"DELETE", "/v1/reservations/{id}", ROLE_ADMIN, on_booking_drop_reservation, 0, NULL},
+    {"GET", "/v1/usage", ROLE_VIEWER, on_ledger_report, 0, queries_usage},
     {"GET", "/v1/reports/estimates", ROLE_VIEWER, on_estimates_report, 0, NULL},
     {"GET", "/v1/reports/predictions", ROLE_VIEWER, on_predictions_report, 0, NULL},
     {"GET", "/v1/projects", ROLE_VIEWER, on_projects_list, 0, NULL},

@@ -20,6 +20,7 @@
 #include "scheduler/cluster/slow.h"
 #include "server/cluster/bookings.h"
 #include "server/cluster/cluster.h"
+#include "server/cluster/powers.h"
 #include "server/cluster/spares.h"
 #include "server/control/moment.h"
 #include "server/control/provider.h"
@@ -39,6 +40,7 @@ struct audit_file;
 struct auth;
 struct deltas;
 struct estimates;
+struct ledger;
 struct predictions;
 struct events;
 struct files;
@@ -77,6 +79,7 @@ struct core_cfg {
     int64_t share_half_us;         /* after which half of what users had is forgotten; 0: it counts for nothing */
     struct slow_rules slow;
     struct spares spares;
+    struct powers powers; /* what devices draw, by class */
     uint32_t ports_from;          /* where the search for a run's port begins: servers of one machine begin apart */
     struct spool spool;           /* borrowed: what jobs print and measure */
     struct bundle_store *bundles; /* borrowed: what users upload; NULL: nothing is taken */
@@ -163,6 +166,7 @@ struct core {
     struct webhook_set *webhooks;
     struct traces *traces;
     struct usage *usage;
+    struct ledger *ledger;
     struct looks *looks;
     struct learned *learned; /* of kinds.c */
     struct scrapes *scrapes;

@@ -27,6 +27,7 @@
 #include "server/control/limits.h"
 #include "server/control/load.h"
 #include "server/control/log_quota.h"
+#include "server/control/ledger.h"
 #include "server/control/looks.h"
 #include "server/control/places.h"
 #include "server/control/polls.h"
@@ -413,6 +414,7 @@ void turn_free(struct core *c)
     webhook_free(c->webhooks);
     trace_free(c->traces);
     usage_free(c->usage);
+    ledger_free(c->ledger);
     looks_free(c->looks);
     learned_free(c->learned);
     scrapes_free(c->scrapes);
@@ -438,13 +440,14 @@ static int make_room(struct core *c)
     c->webhooks = webhook_new();
     c->traces = trace_new();
     c->usage = usage_new();
+    c->ledger = ledger_new();
     c->looks = looks_new();
     c->learned = learned_new();
     c->scrapes = scrapes_new();
     return cluster_init(&c->cluster) == 0 && table_init(&c->jobs) == 0 && c->audit && c->events && c->source_nodes &&
                    c->waiters && c->quarantine && c->storing && c->deltas && c->enroll && c->estimates &&
-                   c->predictions && c->secrets && c->webhooks && c->traces && c->usage && c->looks && c->scrapes &&
-                   c->learned
+                   c->predictions && c->secrets && c->webhooks && c->traces && c->usage && c->ledger && c->looks &&
+                   c->scrapes && c->learned
                ? 0
                : -ENOMEM;
 }

@@ -9,6 +9,7 @@
 #include "server/cluster/links.h"
 #include "server/cluster/slots.h"
 #include "server/cluster/stragglers.h"
+#include "server/control/energy.h"
 #include "server/control/estimates.h"
 #include "server/control/finishes.h"
 #include "server/control/source_nodes.h"
@@ -131,6 +132,8 @@ json_t *view_job(const struct core *c, const struct job *j, const struct entry *
                                   json_integer(row ? (json_int_t)row->shipped : (json_int_t)j->shipped));
     if (o)
         estimates_view(j, e, o);
+    if (o)
+        energy_view(c, j, o);
     if (o)
         finishes_view(c, e, o);
     if (o && j->tasks > 0)

@@ -546,6 +546,7 @@ static const char *const table_key[STORE_TABLES] = {
     [STORE_SECRETS] = "muster:secrets",
     [STORE_ARRAYS] = "muster:arrays",
     [STORE_USAGE] = "muster:usage",
+    [STORE_LEDGER] = "muster:ledger",
     [STORE_KINDS] = "muster:kinds",
     [STORE_ESTIMATES] = "muster:estimates",
     [STORE_PREDICTIONS] = "muster:predictions",

@@ -96,6 +96,7 @@ enum store_table {
     STORE_SECRETS,     /* by "USER/NAME": sealed */
     STORE_ARRAYS,      /* by "JOB": what an array is; by "JOB/CHUNK": how some of its tasks are */
     STORE_USAGE,       /* by project and user: device time that they had lately */
+    STORE_LEDGER,      /* by hour, project, user and class: what jobs used (ledger.h) */
     STORE_KINDS,       /* by the number of a kind of jobs: what runs have shown of it (kinds.h) */
     STORE_BOOKINGS,    /* by the name of a maintenance or a reservation (booking.h) */
     STORE_ESTIMATES,   /* by the basis of estimates: how good they were (estimates.h) */

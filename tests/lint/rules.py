@@ -57,7 +57,8 @@ LAYERS = {"worker/engine/comm": [
     ["carve", "family", "model", "param", "rope", "site", "want"], ["context/", "retain/"], ["stage"],
     ["block", "gpt2", "llama"],
 ], "server/cluster": [
-    ["classes", "health", "job", "notes", "project"], ["array", "catalog", "node", "pace", "roster"], ["cluster"],
+    ["classes", "health", "job", "notes", "powers", "project"], ["array", "catalog", "node", "pace", "roster"],
+    ["cluster"],
     ["allocations", "bookings", "fleet", "links", "profiles", "shares", "topology"], ["stragglers"], ["slots"],
     ["gpus", "spares"],
 ], "server/control": [
@@ -67,7 +68,7 @@ LAYERS = {"worker/engine/comm": [
     ["kinds", "trace"],
     ["admission", "audit", "booking", "bundles", "ceilings", "events", "incidents", "offsets", "plans", "ports",
      "proofs", "quarantine", "records", "rendezvous", "retire", "rights", "scrapes", "secrets", "storing"],
-    ["predictions", "usage"], ["round"],
+    ["energy", "predictions", "usage"], ["ledger"], ["round"],
     ["change", "estimates", "finishes", "swaps", "timeline"],
     ["care", "enroll", "places", "source_nodes", "wall", "webhook"], ["link_care", "replay", "slow_care"],
     ["learn", "runs", "view"],

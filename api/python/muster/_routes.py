@@ -247,6 +247,13 @@ class Routes:
         """DELETE /v1/reservations/{id}: Let everyone have its devices."""
         return cast('Booking', self._transport.call('DELETE', f"/v1/reservations/{quote(id)}", again=False))
 
+    def get_usage(self, *, from_: Optional[str] = None, to: Optional[str] = None,
+            by: Optional[str] = None) -> GetUsageAnswer:
+        """GET /v1/usage: Device time, waits and energy of jobs that the caller may see, by user, project and
+        class."""
+        return cast('GetUsageAnswer', self._transport.call('GET', '/v1/usage', query={'from': from_, 'to': to,
+                'by': by}))
+
     def get_estimates_report(self) -> GetEstimatesReportAnswer:
         """GET /v1/reports/estimates: How good the estimates of starts were, by what they rested on."""
         return cast('GetEstimatesReportAnswer', self._transport.call('GET', '/v1/reports/estimates'))
@@ -604,6 +611,12 @@ class AsyncRoutes:
     async def delete_reservation(self, id: str) -> Booking:
         """DELETE /v1/reservations/{id}: Let everyone have its devices."""
         return cast('Booking', await self._call('DELETE', f"/v1/reservations/{quote(id)}", again=False))
+
+    async def get_usage(self, *, from_: Optional[str] = None, to: Optional[str] = None,
+            by: Optional[str] = None) -> GetUsageAnswer:
+        """GET /v1/usage: Device time, waits and energy of jobs that the caller may see, by user, project and
+        class."""
+        return cast('GetUsageAnswer', await self._call('GET', '/v1/usage', query={'from': from_, 'to': to, 'by': by}))
 
     async def get_estimates_report(self) -> GetEstimatesReportAnswer:
         """GET /v1/reports/estimates: How good the estimates of starts were, by what they rested on."""

@@ -110,6 +110,30 @@ class Start(TypedDict, total=False):
     after: Union[str, None]
 
 
+Usage = TypedDict('Usage', {
+    'from': 'str',
+    'user': 'str',
+    'project': 'str',
+    'class': 'Union[str, None]',
+    'device_hours': 'float',
+    'device_hours_by_end': 'UsageByEnd',
+    'jobs_by_end': 'UsageByEnd',
+    'wait_hours': 'float',
+    'energy_kwh': 'float',
+    'energy_measured': 'float',
+}, total=False)
+
+
+class UsageByEnd(TypedDict, total=False):
+    succeeded: float
+    cancelled: float
+    paused: float
+    failed_user: float
+    failed_system: float
+    failed_node: float
+    running: float
+
+
 class Job(TypedDict, total=False):
     id: str
     name: str
@@ -123,6 +147,7 @@ class Job(TypedDict, total=False):
     ends_by: Union[str, None]
     queue: JobQueue
     starts: Start
+    energy: JobEnergy
     finish: JobFinish
     estimate: JobEstimate
     log_bytes: int
@@ -159,6 +184,12 @@ class JobQueue(TypedDict, total=False):
     ahead: int
     ahead_devices: int
     of_project: int
+
+
+class JobEnergy(TypedDict, total=False):
+    kwh: float
+    measured: float
+    basis: Literal['measured', 'measured-and-class-power', 'class-power']
 
 
 class JobFinish(TypedDict, total=False):
@@ -851,6 +882,15 @@ AddReservationBody = TypedDict('AddReservationBody', {
     'project': 'Union[str, None]',
     'user': 'Union[str, None]',
     'reason': 'Union[str, None]',
+}, total=False)
+
+
+GetUsageAnswer = TypedDict('GetUsageAnswer', {
+    'from': 'str',
+    'to': 'str',
+    'usage': 'List[Usage]',
+    'left_out': 'int',
+    'incomplete': 'bool',
 }, total=False)
 
 

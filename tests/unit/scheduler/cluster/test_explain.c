@@ -290,12 +290,116 @@ static void who_is_asked_to_have_other_devices_gets_them_in_a_fast_round(void **
     sched_plan_clear(&plan);
 }
 
+/* Each kind of cause, and what people read: the limit that is in the way, with its figures. */
+static void each_cause_is_told_with_the_figures_of_what_is_in_the_way(void **state)
+{
+    static const struct {
+        struct explain_wait wait;
+        const char *text;
+    } row[] = {
+        {{.code = EXPLAIN_INSUFFICIENT, .need = 4, .free = 1},
+         "waits for 3 more devices: it takes 4 at once and 1 such device is free"},
+        {{.code = EXPLAIN_INSUFFICIENT, .need = 2, .free = 0, .spare = 1},
+         "waits for 2 more devices: it takes 2 at once and no such device is free; 1 is kept as spares"},
+        {{.code = EXPLAIN_INSUFFICIENT, .need = 2, .free = 3},
+         "takes 2 devices and 3 such devices are free; it waits for the next full round"},
+        {{.code = EXPLAIN_BEHIND, .need = 1, .free = 2, .behind = 12},
+         "waits behind j12, for which devices are kept: it takes 1 at once and 2 such devices are free; with a time "
+         "limit that ends before j12 starts it may have them"},
+        {{.code = EXPLAIN_LIMIT, .need = 2, .limit = 8, .held = 7},
+         "takes 2 devices; its project, or one that it is within, holds 7 of the 8 that it may"},
+        {{.code = EXPLAIN_LIMIT, .need = 2}, "its project holds as many devices as it may; it takes 2"},
+        {{.code = EXPLAIN_FRAGMENTED, .need = 4, .free = 5, .side_by_side = 3},
+         "5 devices are free, but not 4 side by side; the most on one node are 3"},
+        {{.code = EXPLAIN_FRAGMENTED, .need = 16, .free = 24, .side_by_side = 8, .rack = true},
+         "24 devices are free, but not 16 within one rack; the most on one node are 8"},
+        {{.code = EXPLAIN_DRAINED, .need = 4, .total = 8, .drained = 6},
+         "takes 4 devices; of the 8 of its classes 6 are on nodes that are drained"},
+        {{.code = EXPLAIN_SPARES, .need = 8, .total = 8, .spare = 2},
+         "takes 8 devices; the cluster has 8 of its classes, and keeps 2 of them as spares"},
+        {{.code = EXPLAIN_TOO_SMALL, .need = 16, .total = 8}, "takes 16 devices; the cluster has 8 of its classes"},
+        {{.code = EXPLAIN_NO_CLASS}, "no node has devices of the classes it may use"},
+        {{.code = EXPLAIN_NO_CLASS, .bound = true, .elsewhere = 4},
+         "no node has devices of the class that it began on, and on which it stays; 4 of other classes are free, but "
+         "it "
+         "stays on the class it began on"},
+        {{.code = EXPLAIN_POWER, .need_w = 2800, .drawn_w = 19000, .power_w = 20000},
+         "takes 2800 W at least; devices of jobs draw 19000 W of the 20000 W that they may"},
+        {{.code = EXPLAIN_BACK_OFF, .until_us = 1700000000 * S},
+         "it failed a moment ago and starts again at 2023-11-14T22:13:20.000Z"},
+        {{.code = EXPLAIN_RESERVATION, .behind = 3, .until_us = 1700000000 * S},
+         "waits for its reservation r3 to begin, at 2023-11-14T22:13:20.000Z"},
+        {{.code = EXPLAIN_CLOSING, .need = 2, .until_us = 1700000000 * S},
+         "takes 2 devices; those that are free are to be in maintenance, kept for others or gone from "
+         "2023-11-14T22:13:20.000Z, before its time limit is over"},
+        {{.code = EXPLAIN_SHRUNK, .need = 8, .has = 2},
+         "runs on 2 of the 8 devices it could use: no such device is free"},
+        {{.code = EXPLAIN_MAX_RUNNING, .total = 4}, "its project has 4 jobs running, or about to, as many as it may"},
+        {{.code = EXPLAIN_ARRAY, .total = 8}, "its array has 8 tasks running, or about to, as many as it may"},
+        {{.code = EXPLAIN_MAX_DEVICES, .need = 4, .total = 6},
+         "takes 4 devices; its user may hold 6 in the project, with those held now"},
+        {{.code = EXPLAIN_SINGLETON, .behind = 7}, "waits for j7, which has the same name and user"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(row); i++) {
+        char text[256];
+
+        explain_wait_text(&row[i].wait, text, sizeof(text));
+        if (strcmp(text, row[i].text) != 0)
+            fail_msg("%s:\n%s", explain_code_name(row[i].wait.code), text);
+    }
+}
+
+/* The figures come from the round: of the project up the tree, the largest free part of a node, the power drawn. */
+static void the_figures_of_a_cause_are_those_of_the_round(void **state)
+{
+    struct explain_cause c;
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1, 8); /* the tenant's one of quota 1 is within one of 2 devices, of which one is held */
+    w.tenants[0] = (struct sched_tenant){.quota = 2, .weight_milli = 1000};
+    w.tenants[1] = (struct sched_tenant){.borrow = -1, .weight_milli = 1000, .within = 1};
+    add(&w, 1, 1, 1)->tenant = 1;
+    add(&w, 2, 2, 0)->tenant = 1;
+    c = why(&w, 1);
+    assert_int_equal(c.wait.code, EXPLAIN_LIMIT);
+    assert_int_equal(c.wait.limit, 2);
+    assert_int_equal(c.wait.held, 1);
+
+    world_init(&w, 2, 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        add(&w, 1, 1, 1)->fixed = true;
+        w.places[i].node = i;
+    }
+    add(&w, 2, 2, 0);
+    w.in.config.spread = false;
+    c = why(&w, 2);
+    assert_int_equal(c.wait.code, EXPLAIN_FRAGMENTED);
+    assert_int_equal(c.wait.free, 2);
+    assert_int_equal(c.wait.side_by_side, 1);
+
+    world_init(&w, 1, 4);
+    w.in.config.power_w = 1000;
+    w.in.power_w[0] = 400;
+    add(&w, 1, 1, 1)->fixed = true;
+    add(&w, 2, 2, 0);
+    c = why(&w, 1);
+    assert_int_equal(c.wait.code, EXPLAIN_POWER);
+    assert_int_equal(c.wait.drawn_w, 400);
+    assert_int_equal(c.wait.need_w, 800);
+    assert_int_equal(c.help[0].kind, EXPLAIN_RAISE_POWER);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(by_time_limits_it_is_said_when_a_job_starts_whatever_its_work_left),
         cmocka_unit_test(a_job_that_waits_for_others_names_them_and_when_they_end),
         cmocka_unit_test(an_elastic_holder_is_expected_to_give_way),
+        cmocka_unit_test(each_cause_is_told_with_the_figures_of_what_is_in_the_way),
+        cmocka_unit_test(the_figures_of_a_cause_are_those_of_the_round),
         cmocka_unit_test(each_cause_that_the_cluster_has_is_told_apart),
         cmocka_unit_test(a_job_on_fewer_devices_than_it_could_use_is_shrunk),
         cmocka_unit_test(a_job_that_may_not_change_types_tells_of_the_devices_it_keeps_off),

@@ -281,7 +281,7 @@ static void no_more_is_started_than_the_power_cap_lets_draw(void **state)
     } row[] = {
         {SCHED_POLICY_MUSTER, 0, 1, 4, 4000, SCHED_RUNS},     {SCHED_POLICY_MUSTER, 4000, 1, 4, 4000, SCHED_RUNS},
         {SCHED_POLICY_MUSTER, 2500, 4, 4, 1200, SCHED_POWER}, {SCHED_POLICY_MUSTER, 1100, 4, 4, 0, SCHED_POWER},
-        {SCHED_POLICY_FIFO, 3000, 4, 4, 2800, SCHED_POWER},  {SCHED_POLICY_MAXMIN, 2700, 4, 4, 1200, SCHED_POWER},
+        {SCHED_POLICY_FIFO, 3000, 4, 4, 2800, SCHED_POWER},   {SCHED_POLICY_MAXMIN, 2700, 4, 4, 1200, SCHED_BUSY},
     };
 
     (void)state;
