@@ -1,5 +1,5 @@
-# The dashboard: files of api/web and uPlot from npm, embedded into the server as C. No network once
-# node_modules is there.
+# The dashboard: files of api/web, without what only people read, and uPlot from npm, embedded into the server as C. No
+# network once node_modules is there.
 
 WEB_MODULES := api/web/node_modules/uplot/package.json
 WEB_FILES := $(wildcard api/web/*.html api/web/*.css api/web/*.js) api/openapi.yaml
@@ -12,7 +12,7 @@ $(WEB_MODULES): api/web/package-lock.json
 	@cd api/web && npm ci --loglevel=error --no-audit --no-fund --ignore-scripts
 	@touch $@
 
-$(WEB_C): api/web/embed.py $(WEB_FILES) $(WEB_MODULES)
+$(WEB_C): api/web/embed.py api/web/shrink.py $(WEB_FILES) $(WEB_MODULES)
 	@mkdir -p $(@D)
 	@echo "  gen $@"
 	@$(PYTHON) api/web/embed.py $@ $(WEB_FILES) $(UPLOT)/uPlot.iife.min.js=uplot.js $(UPLOT)/uPlot.min.css=uplot.css

@@ -4,6 +4,8 @@ import hashlib
 import os
 import sys
 
+import shrink
+
 TYPES = {".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
          ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml", ".yaml": "application/yaml"}
 
@@ -21,6 +23,8 @@ def main():
         name = name or os.path.basename(path)
         with open(path, "rb") as f:
             data = f.read()
+        if ".min." not in path and path.endswith((".js", ".css")):
+            data = (shrink.script if path.endswith(".js") else shrink.style)(data.decode()).encode()
         etag = hashlib.sha256(data).hexdigest()[:16]
         out.append(f"static const unsigned char file_{i}[] = {{\n{c_bytes(data)}\n}};\n")
         rows.append(f'    {{"{name}", "{TYPES[os.path.splitext(name)[1]]}", "\\"{etag}\\"", file_{i}, {len(data)}}},')
