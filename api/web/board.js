@@ -10,7 +10,7 @@ import { attempts } from './series.js';
 import * as ui from './ui.js';
 const { h, text } = ui;
 
-const DRAW_MS = 200, CSV_BUCKETS = 2000, GROUP_OPEN_MAX = 12;
+const WAIT_MS = 100, DRAW_MS = 200, CSV_BUCKETS = 2000, GROUP_OPEN_MAX = 12;
 let boards = 0;
 
 const compact = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 4 });
@@ -118,12 +118,15 @@ export function board(sources, { signal, train, name }) {
         if (view.by === 'step')
             remember({ from: range ? Math.round(range[0]) : null, to: range ? Math.round(range[1]) : null });
         ends.forEach((e, i) => { e.value = range && view.by === 'step' ? Math.round(range[i]) : ''; });
-        draw();
+        const late = setTimeout(draw, WAIT_MS); /* what is there, larger, unless the range comes sooner */
         try {
             await Promise.all(sources.map(({ s }) => s.whole && s.zoom(range && stepsOf(s, range))));
         } catch (e) {
             if (e.name !== 'AbortError')
                 ui.toast(ui.sentence(e.message), 'error');
+        } finally {
+            clearTimeout(late);
+            draw();
         }
     }
 

@@ -8,8 +8,10 @@
 #include "api/protocol/report.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "server/cluster/job.h"
 #include "server/http/call.h"
 #include "server/store/metrics_read.h"
+#include "server/store/spool_parts.h"
 #include "server/store/spool_read.h"
 
 #define QUEUE_MAX 4096
@@ -116,6 +118,20 @@ int files_trouble(const struct files *f)
     return atomic_load(&f->trouble);
 }
 
+/* A part of a job's metrics is whole: its index follows. */
+static void note_metrics(const struct files *f, const json_t *fresh)
+{
+    const json_t *piece;
+    size_t i;
+
+    json_array_foreach (fresh, i, piece) {
+        json_int_t from = json_integer_value(json_object_get(piece, "offset"));
+
+        if (from / SPOOL_PART != json_integer_value(json_object_get(piece, "next_offset")) / SPOOL_PART)
+            metrics_note(f->metrics, &f->spool, job_id_parse(json_string_value(json_object_get(piece, "job"))));
+    }
+}
+
 void files_take_report(struct files *f, struct call *call)
 {
     static const enum report_kind kinds[] = {REPORT_LOGS, REPORT_METRICS}; /* events are the core's */
@@ -138,6 +154,8 @@ void files_take_report(struct files *f, struct call *call)
             else if (r < 0)
                 trouble = -r;
         }
+        if (kinds[k] == REPORT_METRICS)
+            note_metrics(f, fresh);
         (void)json_object_set_new(call->acks, name, acks);
         (void)json_object_set_new(call->fresh, name, fresh);
     }

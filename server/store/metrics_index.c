@@ -7,6 +7,7 @@
 #include "server/store/metrics_line.h"
 
 #define CHUNK (256 << 10)
+#define SPANS_LEAST 16
 
 void metrics_index_clear(struct metrics_index *x)
 {
@@ -70,6 +71,39 @@ static void widen(struct metrics_index *x)
     x->per_span *= 2;
 }
 
+static size_t spans_most(const struct metrics_index *x)
+{
+    return x->share > 0 ? x->share : METRICS_INDEX_SPANS;
+}
+
+static uint64_t lines_most(const struct metrics_index *x)
+{
+    return spans_most(x) * (METRICS_INDEX_LINES / METRICS_INDEX_SPANS);
+}
+
+static void forget_lines(struct metrics_index *x)
+{
+    free(x->lines);
+    x->lines = NULL;
+    x->lines_cap = 0;
+}
+
+void metrics_index_share(struct metrics_index *x, size_t files)
+{
+    struct metrics_span *spans;
+
+    x->share = METRICS_INDEX_SPANS / (files ? files : 1);
+    x->share = x->share < SPANS_LEAST ? SPANS_LEAST : x->share - x->share % 2;
+    if (x->n_lines > lines_most(x))
+        forget_lines(x);
+    while (x->n_spans > x->share)
+        widen(x);
+    if (x->spans_cap > x->share && (spans = realloc(x->spans, x->share * sizeof(*spans)))) {
+        x->spans = spans;
+        x->spans_cap = x->share;
+    }
+}
+
 /* The span of the next line, -ENOMEM. */
 static int next_span(struct metrics_index *x, int64_t at, int64_t step, struct metrics_span **ret)
 {
@@ -78,12 +112,12 @@ static int next_span(struct metrics_index *x, int64_t at, int64_t step, struct m
         *ret = &x->spans[x->n_spans - 1];
         return 0;
     }
-    if (x->n_spans == METRICS_INDEX_SPANS) {
+    if (x->n_spans >= spans_most(x)) {
         widen(x);
         return next_span(x, at, step, ret);
     }
     if (x->n_spans == x->spans_cap) {
-        size_t cap = x->spans_cap ? x->spans_cap * 2 : 16;
+        size_t cap = x->spans_cap ? x->spans_cap * 2 : SPANS_LEAST;
         struct metrics_span *spans = realloc(x->spans, cap * sizeof(*spans));
 
         if (!spans)
@@ -101,10 +135,8 @@ static int next_span(struct metrics_index *x, int64_t at, int64_t step, struct m
 
 static int note_line(struct metrics_index *x, int64_t at, int64_t step)
 {
-    if (x->n_lines >= METRICS_INDEX_LINES) {
-        free(x->lines);
-        x->lines = NULL;
-        x->lines_cap = 0;
+    if (x->n_lines >= lines_most(x)) {
+        forget_lines(x);
         return 0;
     }
     if (x->n_lines == x->lines_cap) {
@@ -175,8 +207,12 @@ int metrics_index_update(struct metrics_index *x, const struct spool *s, uint64_
     struct spool_extent e;
     ssize_t n = text ? spool_measure(s, job, name, &e) : -ENOMEM;
 
-    if (n == 0 && e.length < x->read) /* another file of that name */
+    if (n == 0 && e.length < x->read) { /* another file of that name */
+        size_t share = x->share;
+
         metrics_index_clear(x);
+        x->share = share;
+    }
     while (n >= 0 && x->read < e.length) {
         int64_t at = x->read;
 

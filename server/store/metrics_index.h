@@ -2,7 +2,8 @@
  *
  * It grows with the file: each line is read once, however often the metrics are asked for. It knows each line's place
  * while there are at most METRICS_INDEX_LINES, and spans of lines after that: as many as METRICS_INDEX_SPANS, which
- * become twice as long when they are all used. So its size is limited, whatever a job writes. No thread of its own.
+ * become twice as long when they are all used. So its size is limited, whatever a job writes; files of many attempts
+ * share the limit. No thread of its own.
  */
 #ifndef MUSTER_SERVER_METRICS_INDEX_H
 #define MUSTER_SERVER_METRICS_INDEX_H
@@ -37,6 +38,7 @@ struct metrics_line {
 
 struct metrics_index {
     int64_t read; /* bytes of the file */
+    int64_t kept; /* of them are known to what is kept of it on the disk (metrics_kept.h) */
     bool within;  /* of a line that is too long, or begins in the gap */
     uint64_t n_lines;
     int64_t first_step, last_at;
@@ -47,6 +49,7 @@ struct metrics_index {
     size_t lines_cap;
     struct metrics_span *spans;
     size_t n_spans, spans_cap, per_span;
+    size_t share; /* of METRICS_INDEX_SPANS, and of the lines; 0: all */
 };
 
 /* Whether to go on; asked now and then. */
@@ -56,6 +59,9 @@ typedef bool metrics_go_on(void *arg);
  * is known all the same. */
 int metrics_index_update(struct metrics_index *x, const struct spool *s, uint64_t job, const char *name,
                          metrics_go_on *go_on, void *arg);
+
+/* From now on it is one of so many files that share the limits. */
+void metrics_index_share(struct metrics_index *x, size_t files);
 size_t metrics_index_bytes(const struct metrics_index *x);
 void metrics_index_clear(struct metrics_index *x);
 

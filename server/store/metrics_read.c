@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/store/metrics_kept.h"
 #include "server/store/metrics_priv.h"
 #include "server/store/metrics_series.h"
 
@@ -138,7 +139,11 @@ static int update(struct of_job *o, const struct spool *s, metrics_go_on *go_on,
         char name[SPOOL_NAME_MAX];
 
         spool_metrics_name(o->generation[i], name);
+        if (o->v[i].read == 0)
+            metrics_kept_load(&o->v[i], s, o->job, o->generation[i]);
+        metrics_index_share(&o->v[i], o->n);
         r = metrics_index_update(&o->v[i], s, o->job, name, go_on, arg);
+        metrics_kept_save(&o->v[i], s, o->job, o->generation[i]);
         r = r == -ENOENT ? 0 : r; /* it has gone meanwhile */
     }
     return r;
@@ -434,6 +439,22 @@ json_t *metrics_read(struct metrics_cache *m, const struct spool *s, uint64_t jo
         view = view_new(o, s, names, points);
     give_back(m, o);
     return view;
+}
+
+static bool always(void *arg)
+{
+    (void)arg;
+    return true;
+}
+
+void metrics_note(struct metrics_cache *m, const struct spool *s, uint64_t job)
+{
+    struct of_job *o = take(m, job);
+
+    if (!o)
+        return;
+    (void)update(o, s, always, NULL);
+    give_back(m, o);
 }
 
 char *metrics_series(struct metrics_cache *m, const struct spool *s, uint64_t job, const struct metrics_range *range,

@@ -40,4 +40,7 @@ struct metrics_range {
 char *metrics_series(struct metrics_cache *m, const struct spool *s, uint64_t job, const struct metrics_range *range,
                      metrics_go_on *go_on, void *arg);
 
+/* Much has come of a job's metrics: read it now, so that nobody who looks at them waits for that. */
+void metrics_note(struct metrics_cache *m, const struct spool *s, uint64_t job);
+
 #endif

@@ -57,6 +57,10 @@ struct spool_ops {
     /* Make an empty file, whatever room is to be left. 0, also where it is there; or a negative errno. */
     int (*mark)(void *self, uint64_t job, const char *name);
 
+    /* Write a whole file in place of the one that is there: who reads sees one of the two. It need not outlast a crash,
+     * and room is left as for what is appended. 0 or a negative errno. */
+    int (*put)(void *self, uint64_t job, const char *name, const char *text, size_t len);
+
     /* Read up to n bytes at an offset. Returns how many, 0 at the end, with the file's length; or a negative errno. */
     ssize_t (*read)(void *self, uint64_t job, const char *name, int64_t offset, char *to, size_t n,
                     int64_t *ret_length);

@@ -182,6 +182,25 @@ static int mark(void *self, uint64_t job, const char *name)
     return fd < 0 || fsync(fd) < 0 ? -errno : 0;
 }
 
+static int put(void *self, uint64_t job, const char *name, const char *text, size_t len)
+{
+    char path[PATH_BYTES], beside[PATH_BYTES + 8];
+    int r;
+
+    path_of(self, job, name, path);
+    (void)snprintf(beside, sizeof(beside), "%s.new", path);
+    (void)unlink(beside);
+    IO_CLOSE_AUTO int fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+    if (fd < 0)
+        return -errno;
+    r = leaves_room(self, fd, len) ? write_at(fd, text, len, 0) : -ENOSPC;
+    r = r == 0 && rename(beside, path) < 0 ? -errno : r;
+    if (r < 0)
+        (void)unlink(beside);
+    return r;
+}
+
 static ssize_t read_at(void *self, uint64_t job, const char *name, int64_t offset, char *to, size_t n,
                        int64_t *ret_length)
 {
@@ -231,6 +250,7 @@ int spool_disk_open(const struct spool_disk_cfg *cfg, struct spool_disk **ret, s
         .list = list,
         .append = append,
         .mark = mark,
+        .put = put,
         .read = read_at,
         .saved = saved,
     };

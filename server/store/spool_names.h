@@ -4,7 +4,8 @@
 
 #include <stdbool.h>
 
-#define SPOOL_NAME_MAX 48 /* bytes of a file's name, with its end */
+#define SPOOL_INDEX_END ".index" /* of the name of what is known of a metrics file, behind the file's */
+#define SPOOL_NAME_MAX 48        /* bytes of a file's name, with its end */
 
 /* A rank or generation that is not in the name stays as it was. */
 void spool_log_name(int rank, int generation, char ret[SPOOL_NAME_MAX]);

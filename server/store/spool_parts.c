@@ -145,7 +145,8 @@ static void collect(void *arg, const char *name)
 
     (void)snprintf(whole, sizeof(whole), "%s", name);
     end = strrchr(whole, '.');
-    if (end && ((end[1] >= '0' && end[1] <= '9') || strcmp(end, SPOOL_TIMES_END) == 0))
+    if (end &&
+        ((end[1] >= '0' && end[1] <= '9') || strcmp(end, SPOOL_TIMES_END) == 0 || strcmp(end, SPOOL_INDEX_END) == 0))
         *end = '\0';
     if ((!spool_is_log(whole, &rank, &generation) && !spool_is_metrics(whole, &generation)) ||
         generation != all->generation)

@@ -134,6 +134,18 @@ static int mark(void *self, uint64_t job, const char *name)
     return !place ? -ENOENT : file_get(place, name) ? 0 : -ENOMEM;
 }
 
+static int put(void *self, uint64_t job, const char *name, const char *text, size_t len)
+{
+    struct place *place = *place_at(self, job);
+    struct file *f = place ? file_get(place, name) : NULL;
+
+    if (!f)
+        return place ? -ENOMEM : -ENOENT;
+    buf_clear(&f->text);
+    buf_init(&f->text, (size_t)SPOOL_FILE_MAX * 2);
+    return buf_add(&f->text, text, len);
+}
+
 static int64_t append(void *self, uint64_t job, const char *name, int64_t offset, const char *text, size_t len,
                       bool *ret_new)
 {
@@ -211,6 +223,7 @@ struct spool_memory *spool_memory_new(struct spool *ret_spool)
         .list = list,
         .append = append,
         .mark = mark,
+        .put = put,
         .read = read_at,
         .saved = saved,
     };

@@ -5,6 +5,7 @@
 
 #include "server/control/files.h"
 #include "server/http/call.h"
+#include "server/store/metrics_kept.h"
 #include "tests/memory/spool_memory.h"
 
 #define CALLS 100
@@ -141,12 +142,39 @@ static void a_report_is_acknowledged_as_far_as_it_is_kept(void **state)
     }
 }
 
+/* A part of metrics is whole: its lines are in the index before anybody asks. */
+static void metrics_are_looked_through_as_they_come(void **state)
+{
+    enum { LINE = 70, LINES = METRICS_KEPT_EACH / LINE + 1000 };
+    struct scene *s = *state;
+    char *text = malloc((size_t)LINES * LINE + 1), index[] = "metrics.g1.jsonl.index", first;
+    int64_t length = 0;
+
+    for (int i = 0; i < LINES; i++)
+        (void)snprintf(text + (size_t)i * LINE, LINE + 1, "{\"step\": %8d, \"loss\": %41.6f}\n", i, 1.0);
+    for (int at = 0; at < LINES; at += LINES / 9) {
+        int n = LINES - at < LINES / 9 ? LINES - at : LINES / 9;
+        struct call *call = call_new(NULL, NULL);
+
+        call->body = json_pack("{s:[{s:s, s:i, s:I, s:s%}]}", "metrics", "job", "j1", "generation", 1, "offset",
+                               (json_int_t)at * LINE, "text", text + (size_t)at * LINE, n * LINE);
+        assert_non_null(call->body);
+        files_take_report(s->files, call);
+        assert_int_equal(json_array_size(json_object_get(call->fresh, "metrics")), 1);
+        call_free(call);
+    }
+    assert_int_equal(s->spool.ops->read(s->spool.self, 1, index, 0, &first, 1, &length), 1);
+    assert_true(length > 100000);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(calls_run_in_order_on_a_thread_that_ends_with_the_last, with_thread, stop),
         cmocka_unit_test_setup_teardown(without_a_thread_a_call_has_run_when_it_is_posted, without_thread, stop),
         cmocka_unit_test_setup_teardown(a_report_is_acknowledged_as_far_as_it_is_kept, without_thread, stop),
+        cmocka_unit_test_setup_teardown(metrics_are_looked_through_as_they_come, without_thread, stop),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,11 +1,13 @@
 /* "One user against all": metrics of 600,000 steps are thinned without losing a peak, and read from an index. */
 #include "tests/unit/test.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/store/metrics_kept.h"
 #include "server/store/metrics_line.h"
 #include "server/store/metrics_read.h"
 #include "tests/memory/spool_memory.h"
@@ -339,6 +341,79 @@ static void of_1000000_steps_each_bucket_has_its_least_and_most_and_a_range_ever
     json_decref(got);
 }
 
+static void the_index_of_a_long_file_is_kept_beside_it_and_followed_from_there(void **state)
+{
+    enum { STEPS = 600000 };
+    struct scene *s = *state;
+    const char *name = "metrics.g1.jsonl.index";
+    json_t *first, *second;
+    char junk[100] = "no index";
+    int64_t length;
+
+    for (int i = 0; i < STEPS; i++)
+        add_step(s, 1, i, 3.0 - i * 1e-6, i == 4321 ? 99.0 : 1.0);
+    flush(s, 1);
+    metrics_note(s->cache, &s->spool, 1); /* as when its lines come */
+    add_step(s, 1, STEPS, 1, 1);
+    flush(s, 1);
+    for (int torn = 0; torn < 3; torn++) {
+        metrics_cache_free(s->cache); /* the server is started again */
+        s->cache = metrics_cache_new();
+        bytes_read = 0;
+        second = ask_series(s, 0, INT64_MAX, 500);
+        if (torn == 0)
+            assert_true(bytes_read < METRICS_KEPT_EACH + (8 << 20) && bytes_read < (size_t)s->length[1] / 2);
+        else
+            assert_true(bytes_read >= (size_t)s->length[1]);
+        assert_true(torn == 0 || json_equal(first, second));
+        if (torn == 0)
+            first = json_incref(second);
+        json_decref(second);
+        if (torn == 0) { /* half of it */
+            size_t size = sizeof(struct metrics_index) + 1000;
+            char *half = malloc(size);
+
+            assert_int_equal(s->spool.ops->read(s->spool.self, 1, name, 0, half, size, &length), size);
+            assert_int_equal(s->spool.ops->put(s->spool.self, 1, name, half, size), 0);
+            free(half);
+        } else {
+            assert_int_equal(s->spool.ops->put(s->spool.self, 1, name, junk, sizeof(junk)), 0);
+        }
+    }
+    json_decref(first);
+    spool_drop_generation(&s->spool, 1, 1);
+    assert_int_equal(s->spool.ops->read(s->spool.self, 1, name, 0, junk, 1, &length), -ENOENT);
+}
+
+static void indexes_of_many_attempts_share_what_one_may_take(void **state)
+{
+    struct scene *s = *state;
+    struct metrics_index x = {0}, all = {0};
+    int64_t lines = 0;
+    char name[SPOOL_NAME_MAX];
+
+    for (int i = 0; i < 30000; i++)
+        add_step(s, 1, i, 1, i == 777 ? 99.0 : 1.0);
+    flush(s, 1);
+    spool_metrics_name(1, name);
+    assert_int_equal(metrics_index_update(&all, &s->spool, 1, name, go_on, NULL), 0);
+    for (int late = 0; late < 2; late++) { /* shared before and after the lines have come */
+        if (!late)
+            metrics_index_share(&x, SPOOL_GENERATIONS);
+        assert_int_equal(metrics_index_update(&x, &s->spool, 1, name, go_on, NULL), 0);
+        if (late)
+            metrics_index_share(&x, SPOOL_GENERATIONS);
+        assert_true(metrics_index_bytes(&x) * SPOOL_GENERATIONS < 8 << 20);
+        lines = 0;
+        for (size_t i = 0; i < x.n_spans; i++)
+            lines += x.spans[i].of[0].n;
+        assert_int_equal(lines, 30000);
+        assert_int_equal(x.last_step, all.last_step);
+        metrics_index_clear(&x);
+    }
+    metrics_index_clear(&all);
+}
+
 static void buckets_follow_the_attempt_that_replaced_steps(void **state)
 {
     struct scene *s = *state;
@@ -431,6 +506,9 @@ int main(void)
         cmocka_unit_test(a_line_says_the_same_with_and_without_a_tree),
         cmocka_unit_test_setup_teardown(of_1000000_steps_each_bucket_has_its_least_and_most_and_a_range_every_step,
                                         start, stop),
+        cmocka_unit_test_setup_teardown(the_index_of_a_long_file_is_kept_beside_it_and_followed_from_there, start,
+                                        stop),
+        cmocka_unit_test_setup_teardown(indexes_of_many_attempts_share_what_one_may_take, start, stop),
         cmocka_unit_test_setup_teardown(buckets_follow_the_attempt_that_replaced_steps, start, stop),
         cmocka_unit_test_setup_teardown(few_points_are_far_apart_and_many_are_all, start, stop),
         cmocka_unit_test_setup_teardown(a_later_generation_replaces_steps_of_a_thinned_one, start, stop),
