@@ -41,6 +41,7 @@
 #include "server/http/relay.h"
 #include "server/http/site.h"
 #include "server/store/bundle_store.h"
+#include "server/store/node_series.h"
 #include "server/store/redis.h"
 #include "server/store/spool_disk.h"
 #include "server/store/watermark.h"
@@ -78,6 +79,7 @@ struct server { /* all that runs */
     struct spool_disk *spool;
     struct audit_file *audit_file;
     struct bundle_store *bundles;
+    struct node_series *series;
     struct store *store;
     struct watermark *watermark;
     struct standby *standby;
@@ -568,6 +570,10 @@ static int start_core(const struct settings *o, struct server *s, struct merr *e
                                                          .keep_us = (int64_t)o->keep_uploads_s * 1000000},
                               &s->bundles, err);
     cfg.bundles = s->bundles;
+    (void)snprintf(folder, sizeof(folder), "%s/.series", s->jobs_dir);
+    if (r == 0)
+        r = node_series_open(folder, NODE_SERIES_BYTES, &s->series, err);
+    cfg.series = s->series;
     if (r == 0)
         r = auth_start(s->state, agents_share(o), s->store, &s->auth, err);
     if (r == 0 && o->audit_file)
@@ -720,6 +726,7 @@ static void stop(struct server *s)
     redis_stop(s->redis);
     spool_disk_close(s->spool);
     bundle_store_close(s->bundles);
+    node_series_close(s->series);
     auth_free(s->auth);
     node_ca_close(s->node_ca);
     stats_free(s->stats);

@@ -380,6 +380,17 @@ static const struct wire_field fields[] = {
      .max = 100,
      .fallback = -1,
      .what = "percent of the processors' time since the last report that the hypervisor took; -1: not known"},
+    {.name = "host",
+     .kind = WIRE_INTS,
+     .flags = WIRE_OMIT,
+     WIRE_AT(report, host),
+     WIRE_COUNT(report, n_host),
+     .min = -1,
+     .max = INT32_MAX,
+     .most = REPORT_HOST_NUMBERS,
+     .what =
+         "the node as a whole: percent of its processors that are busy, MiB of memory in use and in all, its load in "
+         "hundredths, KiB/s that come in and go out, MiB free where jobs have their folders; -1: not known"},
     {.name = "health",
      .kind = WIRE_JSON,
      .flags = WIRE_OMIT,

@@ -130,14 +130,27 @@ struct report_pieces {
     size_t n;
 };
 
+enum report_host {                     /* of a node, as its kernel counts; -1: not known */
+                   REPORT_HOST_CPU,    /* percent of all processors */
+                   REPORT_HOST_MEMORY, /* MiB in use */
+                   REPORT_HOST_MEMORY_ALL,
+                   REPORT_HOST_LOAD, /* hundredths of processes that run or wait to */
+                   REPORT_HOST_IN,   /* KiB/s over its networks */
+                   REPORT_HOST_OUT,
+                   REPORT_HOST_DISK, /* MiB free where jobs have their folders */
+                   REPORT_HOST_NUMBERS,
+};
+
 struct report {
     char incarnation[PROTOCOL_NODE_MAX]; /* of the agent's process */
     int64_t seq;
     struct report_run *runs;
     size_t n_runs;
-    json_t *gpus;   /* NULL: none are offered */
-    int pressure;   /* percent of the last ten seconds in which something had to wait for a processor; -1: not known */
-    int steal;      /* percent of its processors' time since the last report that the hypervisor took; -1: not known */
+    json_t *gpus; /* NULL: none are offered */
+    int pressure; /* percent of the last ten seconds in which something had to wait for a processor; -1: not known */
+    int steal;    /* percent of its processors' time since the last report that the hypervisor took; -1: not known */
+    int *host;    /* REPORT_HOST_NUMBERS, or none */
+    size_t n_host;
     json_t *health; /* what the node's checks say; NULL: nothing new */
     json_t *test;   /* what came of an active test; NULL: none was done */
     struct report_pieces pieces[REPORT_KINDS];

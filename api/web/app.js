@@ -1,12 +1,15 @@
 /* app - the pages by the address after #, the token, the light or dark look */
 import * as api from './api.js';
+import { clusterPage } from './cluster.js';
 import { comparePage } from './compare.js';
 import { jobPage } from './job.js';
+import { nodePage } from './node.js';
 import { nodesPage } from './nodes.js';
 import { overview } from './overview.js';
 import * as store from './store.js';
 import { submitPage } from './submit.js';
 import { empty, h, text } from './ui.js';
+import { whatIfPage } from './whatif.js';
 
 const main = document.getElementById('main');
 const live = document.getElementById('live');
@@ -64,6 +67,12 @@ function route() {
     let title;
     if (!name)
         title = overview(main, signal);
+    else if (name === 'nodes' && id)
+        title = nodePage(main, signal, id);
+    else if (name === 'cluster')
+        title = clusterPage(main, signal);
+    else if (name === 'what-if')
+        title = whatIfPage(main, signal);
     else if (name === 'nodes')
         title = nodesPage(main, signal);
     else if (name === 'compare')
@@ -78,7 +87,7 @@ function route() {
     }
     document.title = `${title} · Muster`;
     for (const a of document.querySelectorAll('nav a')) {
-        const here = a.dataset.page === (['nodes', 'compare', 'new'].includes(name) ? name : 'overview');
+        const here = a.dataset.page === (['nodes', 'cluster', 'compare', 'new'].includes(name) ? name : name === 'what-if' ? 'cluster' : 'overview');
         a.toggleAttribute('data-here', here);
         if (here && name !== 'jobs')
             a.setAttribute('aria-current', 'page');

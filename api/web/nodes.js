@@ -70,13 +70,13 @@ function stragglers(node) {
         `Device ${s.slot} is slow: ${s.slow.ratio.toFixed(1)} times as long as others of class ${s.class}. Taken last until ${ui.when(s.slow.retry_at)}.`));
 }
 
-function card(node, seen) {
+export function nodeCard(node, seen) {
     const drained = node.state === 'draining' || node.state === 'drained';
     const leaves = node.state === 'lost' || node.state === 'drained';
     const classes = [...new Set(node.slots.map((s) => s.class))].join(', ');
     const list = jobsOn(node);
     return h('article.panel.node-card', { 'aria-label': `node ${node.id}` },
-        h('.panel-head', {}, h('h2', {}, node.id), ui.pill(node.state),
+        h('.panel-head', {}, h('h2', {}, h('a', { href: `#/nodes/${encodeURIComponent(node.id)}` }, node.id)), ui.pill(node.state),
             leaves ? h('button.plain', { type: 'button', 'data-remove': node.id, onclick: () => takeOff(node) }, 'Remove') : null,
             h('button.plain', { type: 'button', 'data-node': node.id,
                 onclick: () => (drained ? act(node, 'undrain', `${node.id} takes work again`) : drain(node)) },
@@ -103,7 +103,7 @@ export function nodesPage(main, signal) {
         seen.clear();
         for (const node of store.nodes)
             seen.set(node.id, h('span'));
-        box.replaceChildren(...(store.nodes.length ? store.nodes.map((n) => card(n, seen.get(n.id))) : [ui.empty('No nodes yet',
+        box.replaceChildren(...(store.nodes.length ? store.nodes.map((n) => nodeCard(n, seen.get(n.id))) : [ui.empty('No nodes yet',
             h('p', {}, 'Start a whole cluster on this machine:'), ui.commandLine('muster up --devices cpu:4'),
             h('p', {}, 'or an agent on another one:'),
             ui.commandLine('muster-agent --server URL --token-file FILE --devices cpu:4'))]));

@@ -144,7 +144,7 @@ function keys(signal, search) {
 
 function nodeCards(box) {
     box.replaceChildren(...(store.nodes.length ? store.nodes.map((n) => h('.node', {},
-        h('.node-head', {}, h('a', { href: '#/nodes' }, n.id), n.state === 'ready' ? null : ui.pill(n.state),
+        h('.node-head', {}, h('a', { href: `#/nodes/${encodeURIComponent(n.id)}` }, n.id), n.state === 'ready' ? null : ui.pill(n.state),
             h('span.note', {}, `${n.slots.filter((s) => s.job).length}/${n.slots.length}`)),
         ui.slotGrid(n))) : [ui.empty('No nodes yet', h('p', {}, 'Start an agent on a machine:'),
         ui.commandLine('muster-agent --server URL --token-file FILE --devices cpu:4'))]));

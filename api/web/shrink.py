@@ -55,7 +55,8 @@ def token(text, at, before):
     """The kind and the end of what begins at `at`; before: the last word or sign."""
     if text[at] == "`":
         return "string", template_end(text, at)
-    is_value = before in ("++", "--") or (before not in WORDS_BEFORE_A_REGEX and re.match(r"[\w$)\]}'\"`/]", before[-1:]))
+    is_value = before in ("++", "--") or (before not in WORDS_BEFORE_A_REGEX and
+                                          re.match(r"[\w$)\]}'\"`/]", before[-1:]))
     if text[at] == "/" and not is_value:
         found = REGEX.match(text, at)
         if found:
@@ -70,8 +71,8 @@ def parted(left, right):
     """Whether two pieces would be another program without a space between them."""
     def is_word(c):
         return c.isalnum() or c in "_$" or c > "\x7f"
-    return (is_word(left) and is_word(right)) or (left == right and left in "+-/&|") or (left.isdigit() and right == ".") \
-        or left + right in ("/*", "//", "*/", "<!", "?.", "->")
+    return (is_word(left) and is_word(right)) or (left == right and left in "+-/&|") or \
+        (left.isdigit() and right == ".") or left + right in ("/*", "//", "*/", "<!", "?.", "->")
 
 
 def script(text):

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "api/protocol/report.h"
 #include "base/bucket.h"
 #include "scheduler/cluster/calendar.h"
 #include "scheduler/cluster/slow.h"
@@ -20,6 +21,16 @@
 #define NODE_SILENT_US INT64_C(2500000) /* two words of its agent have not come */
 
 enum node_contact { NODE_READY, NODE_UNKNOWN, NODE_LOST };
+
+struct slot_meter { /* how a device did since it was read last (meter.h): sums, and of how many */
+    int32_t use, n_use, power, n_power, busy, n;
+    uint8_t memory, temperature; /* percent in use, degrees; the newest */
+};
+
+struct node_meter { /* how the node as a whole did */
+    int64_t sum[REPORT_HOST_NUMBERS];
+    int32_t n[REPORT_HOST_NUMBERS];
+};
 
 struct slot { /* a device, or a share of a processor (slots.h) */
     int slot;
@@ -38,6 +49,7 @@ struct slot { /* a device, or a share of a processor (slots.h) */
     uint64_t slow_alone;            /* the job by whose own past alone it was found slow; 0: by others beside it */
     int threads, memory_mib;        /* 0: not told */
     struct calendar_state calendar; /* what maintenance and reservations say of it now (bookings.h) */
+    struct slot_meter meter;
 };
 
 struct node;
@@ -84,11 +96,12 @@ struct node {
     uint64_t told;                 /* mark of what was told last of it (deltas.h) */
     uint64_t storing;              /* its report whose pieces are being stored; 0: none */
     int64_t told_refused;          /* minute of the last warning that it sends what is of other nodes' runs */
-    int pressure, steal;           /* as its agent told it last (struct report) */
-    json_t *gpus;                  /* owned: as its agent told them last; NULL: none */
-    enum plan_nic nic;             /* that links it to others */
-    double nic_gbit_s;             /* 0: not told */
-    struct link *links;            /* by the names of the others; at most NODE_LINKS_MAX */
+    struct node_meter meter;
+    int pressure, steal; /* as its agent told it last (struct report) */
+    json_t *gpus;        /* owned: as its agent told them last; NULL: none */
+    enum plan_nic nic;   /* that links it to others */
+    double nic_gbit_s;   /* 0: not told */
+    struct link *links;  /* by the names of the others; at most NODE_LINKS_MAX */
     size_t n_links;
     struct bucket bytes;    /* of logs and metrics that it may send */
     struct bucket lines;    /* that it may send of its runs' events */

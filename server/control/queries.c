@@ -44,6 +44,10 @@ const struct query_parameter queries_series[] = {QUERY_TEXT("names"), QUERY_NUMB
                                                  QUERY_NUMBER("to", 0, INT64_MAX), QUERY_NUMBER("buckets", 1, 2000),
                                                  END};
 const struct query_parameter queries_nodes[] = {LIMIT, QUERY_TEXT("cursor"), END};
+#define SPAN QUERY_NUMBER("from", 0, INT64_MAX), QUERY_NUMBER("to", 1, INT64_MAX), QUERY_NUMBER("buckets", 1, 1000)
+const struct query_parameter queries_node_series[] = {SPAN, END};
+const struct query_parameter queries_cluster_series[] = {SPAN, QUERY_NUMBER("limit", 1, 256), QUERY_TEXT("cursor"),
+                                                         END};
 const struct query_parameter queries_drain[] = {QUERY_NUMBER("deadline_s", 1, 86400), QUERY_TEXT("reason"), END};
 const struct query_parameter queries_enroll[] = {QUERY_NUMBER("life_s", 1, 604800), END};
 const struct query_parameter queries_assignments[] = {QUERY_NUMBER("version", 0, INT64_MAX), WAIT,

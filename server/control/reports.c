@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/utf8.h"
 #include "base/log.h"
+#include "server/cluster/meter.h"
 #include "server/control/agent_rights.h"
 #include "server/control/arrays.h"
 #include "server/control/care.h"
@@ -474,6 +475,7 @@ static void take_report(struct core *c, struct call *call, struct node *n, const
     reports_take_node(c, n, call->body);
     n->pressure = r->pressure;
     n->steal = r->steal;
+    meter_take(n, r->host, r->n_host);
     answer.test = n->test.id;
     answer.now_ms = c->now.wall_us / 1000;
     answer.warm = calloc(REPORT_SLOTS_MAX, sizeof(*answer.warm)); /* without memory none */

@@ -26,7 +26,9 @@
 #include "server/control/ledger.h"
 #include "server/control/listing.h"
 #include "server/control/looks.h"
+#include "server/control/measures.h"
 #include "server/control/nodes.h"
+#include "server/control/outlook.h"
 #include "server/control/plans.h"
 #include "server/control/polls.h"
 #include "server/control/predictions.h"
@@ -135,6 +137,10 @@ RUN(webhook_calls_add)
 RUN(webhook_calls_patch)
 PLAIN(nodes_cluster)
 PLAIN(supply_list)
+PLAIN(measures_node)
+PLAIN(measures_cluster)
+PLAIN(outlook_plan)
+RUN(outlook_what_if)
 PLAIN(booking_list_maintenance)
 PLAIN(booking_drop_maintenance)
 PLAIN(booking_list_reservations)
@@ -253,6 +259,11 @@ static void post_object(void *arg, struct http_req *req, run_fn *run)
 
     if (call)
         turn_post(((struct routes_arg *)arg)->core, call);
+}
+
+static void on_outlook_what_if(void *arg, struct http_req *req)
+{
+    post_object(arg, req, run_outlook_what_if);
 }
 
 static void on_jobs_patch(void *arg, struct http_req *req)
@@ -675,6 +686,7 @@ const struct http_route routes_table[] = {
     {"GET", "/v1/events", ROLE_VIEWER, on_timeline_of_all, 0, queries_events},
     {"GET", "/v1/nodes", ROLE_VIEWER, on_nodes_list, 0, queries_nodes},
     {"GET", "/v1/nodes/{id}", ROLE_VIEWER, on_nodes_get, 0, NULL},
+    {"GET", "/v1/nodes/{id}/series", ROLE_VIEWER, on_measures_node, 0, queries_node_series},
     {"POST", "/v1/nodes/{id}/drain", ROLE_ADMIN, on_nodes_drain, 0, queries_drain},
     {"POST", "/v1/nodes/{id}/undrain", ROLE_ADMIN, on_nodes_undrain, 0, NULL},
     {"POST", "/v1/nodes/{id}/test", ROLE_ADMIN, on_nodes_test, 0, NULL},
@@ -684,6 +696,9 @@ const struct http_route routes_table[] = {
     {"DELETE", "/v1/nodes/{id}/enroll", ROLE_ADMIN, on_enroll_forget, 0, NULL},
     {"GET", "/v1/cluster", ROLE_VIEWER, on_nodes_cluster, 0, NULL},
     {"GET", "/v1/allocations", ROLE_VIEWER, on_supply_list, 0, NULL},
+    {"GET", "/v1/cluster/plan", ROLE_VIEWER, on_outlook_plan, 0, NULL},
+    {"GET", "/v1/cluster/series", ROLE_VIEWER, on_measures_cluster, 0, queries_cluster_series},
+    {"POST", "/v1/cluster/what-if", ROLE_VIEWER, on_outlook_what_if, 0, NULL},
     {"GET", "/v1/cluster/snapshot", ROLE_ADMIN, on_nodes_snapshot, 0, NULL},
     {"GET", "/v1/schema", ROLE_VIEWER, on_schema, 0, NULL},
     {"GET", "/v1/profiles", ROLE_VIEWER, on_plans_profiles, 0, NULL},

@@ -47,6 +47,7 @@ struct files;
 struct source_nodes;
 struct learned;
 struct looks;
+struct node_series;
 struct places;
 struct quarantine;
 struct readers;
@@ -82,6 +83,7 @@ struct core_cfg {
     struct powers powers; /* what devices draw, by class */
     uint32_t ports_from;          /* where the search for a run's port begins: servers of one machine begin apart */
     struct spool spool;           /* borrowed: what jobs print and measure */
+    struct node_series *series;   /* borrowed: how nodes did; NULL: it is not kept */
     struct bundle_store *bundles; /* borrowed: what users upload; NULL: nothing is taken */
     struct auth *auth;            /* borrowed */
     const struct sealing_key *secret_key; /* borrowed; NULL: there are no secrets */
@@ -174,6 +176,7 @@ struct core {
     int lendable[CLASSES_MAX]; /* so many devices at most */
     struct log_quota log_quota;
     struct ahead ahead;
+    int64_t measured_tick;    /* of measures.c: 15 s of the wall clock */
     int64_t bundles_due_us;   /* monotonic: when uploads are looked through next */
     struct bookings bookings; /* of booking.c */
     int64_t booking_due_us;   /* wall: when one of them begins, ends or is to be prepared for */

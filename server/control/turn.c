@@ -29,6 +29,7 @@
 #include "server/control/log_quota.h"
 #include "server/control/ledger.h"
 #include "server/control/looks.h"
+#include "server/control/measures.h"
 #include "server/control/places.h"
 #include "server/control/polls.h"
 #include "server/control/predictions.h"
@@ -238,6 +239,7 @@ static void tick(struct core *c)
     arrays_tick(c);
     log_quota_tick(c);
     bundles_tick(c);
+    measures_tick(c);
     if (now - c->turn.speeds_kept_us > SPEEDS_US) {
         records_put_speeds(c);
         records_put_kinds(c);

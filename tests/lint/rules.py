@@ -60,7 +60,7 @@ LAYERS = {"worker/engine/comm": [
     ["classes", "health", "job", "notes", "powers", "project"], ["array", "catalog", "node", "pace", "roster"],
     ["cluster"],
     ["allocations", "bookings", "fleet", "links", "profiles", "shares", "topology"], ["stragglers"], ["slots"],
-    ["gpus", "spares"],
+    ["gpus", "meter", "spares"],
 ], "server/control": [
     ["agent_rights", "audit_entry", "audit_file", "entry", "files", "moment", "node_ca", "provider", "queries",
      "otlp", "readers", "sealing", "span", "stalls", "standby", "waiters"],
@@ -73,7 +73,7 @@ LAYERS = {"worker/engine/comm": [
     ["care", "enroll", "places", "source_nodes", "wall", "webhook"], ["link_care", "replay", "slow_care"],
     ["learn", "runs", "view"],
     ["after", "arrays", "contact", "deltas", "dispatch", "hangs", "lags", "limits", "load", "log_quota", "looks",
-     "saves"],
+     "measures", "outlook", "saves"],
     ["bulk", "jobs", "listing", "nodes", "polls", "projects", "reports", "salvage", "sessions",
      "tokens"], ["leaving", "supply"], ["agents", "batch", "checkpoints"],
     ["turn"],

@@ -17,7 +17,8 @@ for (const path of process.argv.slice(1))
 SAME = """
 const acorn = require('internal/deps/acorn/acorn/dist/acorn');
 const tree = (text) => JSON.stringify(acorn.parse(text, { ecmaVersion: 'latest', sourceType: 'module' }),
-    (key, v) => (key === 'start' || key === 'end' ? undefined : typeof v === 'bigint' || v instanceof RegExp ? String(v) : v));
+    (key, v) => (key === 'start' || key === 'end' ? undefined
+        : typeof v === 'bigint' || v instanceof RegExp ? String(v) : v));
 let text = '';
 process.stdin.on('data', (part) => { text += part; }).on('end', () => {
     const other = JSON.parse(text).filter(([, before, after]) => tree(before) !== tree(after));
@@ -43,8 +44,8 @@ def changed(pairs, tmp_path):
         pytest.skip("there is no node here to read them")
     compare = tmp_path / "same.js"
     compare.write_text(SAME)
-    done = subprocess.run([node, "--expose-internals", str(compare)], input=json.dumps(pairs), capture_output=True, text=True,
-                          check=False)
+    done = subprocess.run([node, "--expose-internals", str(compare)], input=json.dumps(pairs), capture_output=True,
+                          text=True, check=False)
     if "internal/deps" in done.stderr:
         pytest.skip("this node has no parser that gives trees")
     assert done.returncode == 0, done.stderr

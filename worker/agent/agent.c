@@ -484,6 +484,10 @@ static json_t *report_json(struct agent *a)
 
     r.pressure = machine_pressure(a->machine);
     r.steal = machine_steal(a->machine);
+    r.host = calloc(REPORT_HOST_NUMBERS, sizeof(*r.host)); /* without memory none */
+    r.n_host = r.host ? REPORT_HOST_NUMBERS : 0;
+    if (r.host)
+        machine_host(a->machine, r.host);
     r.health = a->checkup ? checkup_health(a->checkup) : NULL;
     r.test = a->checkup ? checkup_result(a->checkup) : NULL;
     (void)snprintf(r.incarnation, sizeof(r.incarnation), "%s", a->incarnation);

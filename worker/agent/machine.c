@@ -23,6 +23,7 @@
 #include "worker/agent/beats.h"
 #include "worker/agent/evidence.h"
 #include "worker/agent/frozen.h"
+#include "worker/agent/host.h"
 #include "worker/agent/images.h"
 #include "worker/agent/launch.h"
 #include "worker/agent/memory.h"
@@ -50,6 +51,7 @@ struct machine {
     bool with_parent;
     int epoll_fd;
     struct starve_steal steal;
+    struct host_seen host;
     struct images *images; /* owned */
 };
 
@@ -173,14 +175,12 @@ void machine_boot_id(const struct machine *h, char ret[PROC_BOOT_ID_MAX])
 
 int machine_pressure(const struct machine *h)
 {
-    BUF_CLEAR_AUTO struct buf text;
-    double percent = -1;
+    return h ? host_pressure("/proc") : -1;
+}
 
-    (void)h;
-    buf_init(&text, 4096);
-    if (io_read_file("/proc/pressure/cpu", &text, NULL) < 0 || sscanf(buf_text(&text), "some avg10=%lf", &percent) != 1)
-        return -1;
-    return percent >= 0 && percent <= 100 ? (int)percent : -1;
+void machine_host(struct machine *h, int ret[REPORT_HOST_NUMBERS])
+{
+    host_look(&h->host, "/proc", h->root, clock_mono_us(), ret);
 }
 
 int machine_steal(struct machine *h)

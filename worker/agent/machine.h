@@ -63,6 +63,7 @@ int64_t machine_wall_us(const struct machine *h); /* for people and records */
 void machine_boot_id(const struct machine *h, char ret[PROC_BOOT_ID_MAX]); /* "": the system does not tell */
 int machine_pressure(const struct machine *h);                             /* struct report's */
 int machine_steal(struct machine *h);                                      /* likewise; since the last call */
+void machine_host(struct machine *h, int ret[REPORT_HOST_NUMBERS]);        /* likewise */
 int machine_fd(const struct machine *h); /* readable when a process has started or ended */
 
 /* --- runs -------------------------------------------------------------------------------------------- */

@@ -193,6 +193,12 @@ class Routes:
         """DELETE /v1/nodes/{id}/enroll: The node's token and codes are no longer good."""
         return cast('ForgetNodeAnswer', self._transport.call('DELETE', f"/v1/nodes/{quote(id)}/enroll", again=False))
 
+    def read_node_series(self, id: str, *, from_: Optional[int] = None, to: Optional[int] = None,
+            buckets: Optional[int] = None) -> ClusterSeries:
+        """GET /v1/nodes/{id}/series: How a node and its devices did over time."""
+        return cast('ClusterSeries', self._transport.call('GET', f"/v1/nodes/{quote(id)}/series",
+                query={'from': from_, 'to': to, 'buckets': buckets}))
+
     def drain_node(self, id: str, *, deadline_s: Optional[int] = None, reason: Optional[str] = None) -> Node:
         """POST /v1/nodes/{id}/drain: Keep new work off a node and move its jobs away at a checkpoint."""
         return cast('Node', self._transport.call('POST', f"/v1/nodes/{quote(id)}/drain",
@@ -218,6 +224,20 @@ class Routes:
     def list_allocations(self) -> ListAllocationsAnswer:
         """GET /v1/allocations: Nodes that a provider lends, or was asked for (musterd --provider)."""
         return cast('ListAllocationsAnswer', self._transport.call('GET', '/v1/allocations'))
+
+    def read_plan(self) -> ReadPlanAnswer:
+        """GET /v1/cluster/plan: Until when jobs run and when waiting ones start, as the scheduler sees it now."""
+        return cast('ReadPlanAnswer', self._transport.call('GET', '/v1/cluster/plan'))
+
+    def read_cluster_series(self, *, from_: Optional[int] = None, to: Optional[int] = None,
+            buckets: Optional[int] = None, limit: Optional[int] = None, cursor: Optional[str] = None) -> ClusterSeries:
+        """GET /v1/cluster/series: How all devices did over time, by pages of nodes."""
+        return cast('ClusterSeries', self._transport.call('GET', '/v1/cluster/series', query={'from': from_,
+                'to': to, 'buckets': buckets, 'limit': limit, 'cursor': cursor}))
+
+    def ask_what_if(self, body: AskWhatIfBody) -> AskWhatIfAnswer:
+        """POST /v1/cluster/what-if: When a job would start if something were different."""
+        return cast('AskWhatIfAnswer', self._transport.call('POST', '/v1/cluster/what-if', body=body))
 
     def get_snapshot(self) -> str:
         """GET /v1/cluster/snapshot: What a scheduling round would see now, for muster simulate --snapshot."""
@@ -558,6 +578,12 @@ class AsyncRoutes:
         """DELETE /v1/nodes/{id}/enroll: The node's token and codes are no longer good."""
         return cast('ForgetNodeAnswer', await self._call('DELETE', f"/v1/nodes/{quote(id)}/enroll", again=False))
 
+    async def read_node_series(self, id: str, *, from_: Optional[int] = None, to: Optional[int] = None,
+            buckets: Optional[int] = None) -> ClusterSeries:
+        """GET /v1/nodes/{id}/series: How a node and its devices did over time."""
+        return cast('ClusterSeries', await self._call('GET', f"/v1/nodes/{quote(id)}/series", query={'from': from_,
+                'to': to, 'buckets': buckets}))
+
     async def drain_node(self, id: str, *, deadline_s: Optional[int] = None, reason: Optional[str] = None) -> Node:
         """POST /v1/nodes/{id}/drain: Keep new work off a node and move its jobs away at a checkpoint."""
         return cast('Node', await self._call('POST', f"/v1/nodes/{quote(id)}/drain",
@@ -583,6 +609,20 @@ class AsyncRoutes:
     async def list_allocations(self) -> ListAllocationsAnswer:
         """GET /v1/allocations: Nodes that a provider lends, or was asked for (musterd --provider)."""
         return cast('ListAllocationsAnswer', await self._call('GET', '/v1/allocations'))
+
+    async def read_plan(self) -> ReadPlanAnswer:
+        """GET /v1/cluster/plan: Until when jobs run and when waiting ones start, as the scheduler sees it now."""
+        return cast('ReadPlanAnswer', await self._call('GET', '/v1/cluster/plan'))
+
+    async def read_cluster_series(self, *, from_: Optional[int] = None, to: Optional[int] = None,
+            buckets: Optional[int] = None, limit: Optional[int] = None, cursor: Optional[str] = None) -> ClusterSeries:
+        """GET /v1/cluster/series: How all devices did over time, by pages of nodes."""
+        return cast('ClusterSeries', await self._call('GET', '/v1/cluster/series', query={'from': from_, 'to': to,
+                'buckets': buckets, 'limit': limit, 'cursor': cursor}))
+
+    async def ask_what_if(self, body: AskWhatIfBody) -> AskWhatIfAnswer:
+        """POST /v1/cluster/what-if: When a job would start if something were different."""
+        return cast('AskWhatIfAnswer', await self._call('POST', '/v1/cluster/what-if', body=body))
 
     async def get_snapshot(self) -> str:
         """GET /v1/cluster/snapshot: What a scheduling round would see now, for muster simulate --snapshot."""

@@ -19,6 +19,54 @@ NoticeType = Literal['job.started', 'job.succeeded', 'job.failed', 'job.cancelle
 ProjectRole = Literal['member', 'manager']
 
 
+class Outlook(TypedDict, total=False):
+    job: str
+    runs: bool
+    devices: int
+    classes: List[str]
+    starts: Union[str, None]
+    ends: Union[str, None]
+    basis: Literal['round', 'unknown', 'work-left', 'time-limits', 'next-round', 'calendar', 'reserved']
+    after: Union[str, None]
+
+
+ClusterSeries = TypedDict('ClusterSeries', {
+    'from': 'int',
+    'to': 'int',
+    'width_s': 'int',
+    'nodes': 'List[ClusterSeriesNodesItem]',
+    'next_cursor': 'Union[str, None]',
+}, total=False)
+
+
+class ClusterSeriesNodesItem(TypedDict, total=False):
+    node: str
+    host: Dict[str, ClusterSeriesNodesItemHostValue]
+    devices: List[ClusterSeriesNodesItemDevicesItem]
+
+
+class ClusterSeriesNodesItemHostValue(TypedDict, total=False):
+    mean: List[Union[float, None]]
+    most: List[Union[float, None]]
+
+
+class ClusterSeriesNodesItemDevicesItem(TypedDict, total=False):
+    slot: int
+    busy: List[Union[float, None]]
+    use: List[Union[float, None]]
+    memory: List[Union[float, None]]
+    temperature_c: List[Union[float, None]]
+    power_w: List[Union[float, None]]
+    runs: List[ClusterSeriesNodesItemDevicesItemRunsItem]
+
+
+ClusterSeriesNodesItemDevicesItemRunsItem = TypedDict('ClusterSeriesNodesItemDevicesItemRunsItem', {
+    'job': 'str',
+    'from': 'int',
+    'to': 'int',
+}, total=False)
+
+
 class AgentIncident(TypedDict, total=False):
     version: int
     job: str
@@ -855,6 +903,42 @@ class ListAllocationsAnswerAllocationsItem(TypedDict, total=False):
     ends_at: Union[str, None]
     reference: str
     why: str
+
+
+class ReadPlanAnswer(TypedDict, total=False):
+    at: str
+    jobs: List[Outlook]
+    left_out: int
+
+
+class AskWhatIfBody(TypedDict, total=False):
+    job: str
+    priority: int
+    min: int
+    max: int
+    add_nodes: AskWhatIfBodyAddNodes
+
+
+AskWhatIfBodyAddNodes = TypedDict('AskWhatIfBodyAddNodes', {
+    'class': 'str',
+    'nodes': 'int',
+    'devices': 'int',
+}, total=False)
+
+
+class AskWhatIfAnswer(TypedDict, total=False):
+    at: str
+    now: Outlook
+    then: Outlook
+    others: List[AskWhatIfAnswerOthersItem]
+
+
+class AskWhatIfAnswerOthersItem(TypedDict, total=False):
+    job: str
+    starts_now: Union[str, None]
+    starts_then: Union[str, None]
+    devices_now: int
+    devices_then: int
 
 
 class ListMaintenanceAnswer(TypedDict, total=False):
