@@ -223,6 +223,12 @@ static double dp_bytes(const struct plan_job *job, size_t elements)
     return (double)elements * sizeof(float) * (job->dp_coded ? 0.25 : 1);
 }
 
+/* Of weights on their way back to all. */
+static double weight_bytes(const struct plan_job *job, size_t elements)
+{
+    return plan_narrow(job) ? (double)elements * 2 : dp_bytes(job, elements);
+}
+
 static double ring_share(int n)
 {
     return (n - 1) / (double)n;
@@ -236,7 +242,7 @@ double plan_exchange_bytes(const struct plan_job *job, const struct plan_shape *
     if (!plan_cut(&job->model, shape->tp, &cut))
         return 0;
     plan_elements(job, shape, &cut, r, &weights, &gradients);
-    return ring_share(shape->dp) * (dp_bytes(job, weights) + dp_bytes(job, gradients));
+    return ring_share(shape->dp) * (weight_bytes(job, weights) + dp_bytes(job, gradients));
 }
 
 /* The share of all blocks whose sums are taken again, too. */
@@ -278,7 +284,7 @@ static double exchange_s(const struct plan_job *job, const struct plan_shape *s,
     half = plan_ring_s(&l, dp_bytes(job, gradients), s->dp) / 2;
     overlap = l.measured && l.measured->context_bytes == 0 ? 0 : OVERLAP; /* processors copy instead of computing */
     hidden = half < overlap * backward_s ? half : overlap * backward_s;
-    return half - hidden + plan_ring_s(&l, dp_bytes(job, weights), s->dp) / 2;
+    return half - hidden + plan_ring_s(&l, weight_bytes(job, weights), s->dp) / 2;
 }
 
 /* The rank of a pipeline with most to do for a micro-batch, and what it does. */

@@ -13,21 +13,43 @@ static size_t padded(size_t n)
 
 /* --- parameters ---------------------------------------------------------------------------------------------- */
 
+static size_t gpt2_vectors(size_t h, const struct plan_cut *c)
+{
+    return 6 * padded(h) + padded(3 * (size_t)c->q) + padded(c->ffn);
+}
+
 static size_t gpt2_block(size_t h, const struct plan_cut *c)
 {
-    size_t norms = 4 * padded(h);
-    size_t attention = padded(h * 3 * c->q) + padded(3 * (size_t)c->q) + padded(c->q * h) + padded(h);
-    size_t mlp = padded(h * c->ffn) + padded(c->ffn) + padded(c->ffn * h) + padded(h);
+    return gpt2_vectors(h, c) + padded(h * 3 * c->q) + padded(c->q * h) + padded(h * c->ffn) + padded(c->ffn * h);
+}
 
-    return norms + attention + mlp;
+static size_t llama_vectors(size_t h, const struct plan_cut *c, bool bias)
+{
+    return 2 * padded(h) + (bias ? padded(c->q) + 2 * padded(c->kv) : 0);
 }
 
 static size_t llama_block(size_t h, const struct plan_cut *c, bool bias)
 {
-    size_t norms = 2 * padded(h), q = padded(c->q * h), kv = padded(c->kv * h);
-    size_t biases = bias ? padded(c->q) + 2 * padded(c->kv) : 0;
+    size_t q = padded(c->q * h), kv = padded(c->kv * h);
 
-    return norms + 2 * q + 2 * kv + biases + 3 * padded(h * c->ffn);
+    return llama_vectors(h, c, bias) + 2 * q + 2 * kv + 3 * padded(h * c->ffn);
+}
+
+/* Elements of weights of one dimension: norms and biases. */
+static size_t vectors(const struct plan_job *job, const struct plan_shape *shape, const struct plan_cut *cut, int r)
+{
+    const struct plan_model *m = &job->model;
+    struct plan_split split = plan_split_of(m, shape);
+    size_t h = m->hidden, block = m->family == PLAN_GPT2 ? gpt2_vectors(h, cut) : llama_vectors(h, cut, m->qkv_bias);
+    size_t n = r == shape->pp - 1 ? (m->family == PLAN_GPT2 ? 2 : 1) * padded(h) : 0;
+
+    for (int i = 0; i < shape->chunks; i++) {
+        int begin, end;
+
+        plan_split_layers(&split, i * shape->pp + r, &begin, &end);
+        n += (size_t)(end - begin) * block;
+    }
+    return n;
 }
 
 void plan_elements(const struct plan_job *job, const struct plan_shape *shape, const struct plan_cut *cut, int r,
@@ -128,6 +150,8 @@ static uint64_t optimizer(const struct plan_job *job, int dp, int replica, size_
         return sizeof(float) * (3 * w / d + w + g / d * (uint64_t)job->virtual_workers);
     if (job->dp_coded && dp > 1)
         return sizeof(float) * 3 * w / d;
+    if (plan_narrow(job))
+        return sizeof(float) * 3 * w / d + exchange(job, dp, replica, gradients);
     return sizeof(float) * (job->zero ? 2 * w / d : 2 * w + (d > 1 ? w : 0)) + exchange(job, dp, replica, gradients);
 }
 
@@ -249,7 +273,8 @@ void plan_memory_of(const struct plan_job *job, const struct plan_shape *shape, 
     rows.trunk = parts ? rows.all / shape->tp : rows.all;
     plan_elements(job, shape, cut, r, &weights, &gradients);
     *ret = (struct plan_memory){
-        .weights = weights * (sizeof(float) + (job->bf16 ? 2 : 0)),
+        .weights =
+            weights * (job->bf16 ? 2 : 0) + (plan_narrow(job) ? vectors(job, shape, cut, r) : weights) * sizeof(float),
         .gradients = (uint64_t)gradients * buffers(job, shape, replica) * sizeof(float),
         .optimizer = optimizer(job, shape->dp, replica, weights, gradients),
         .activations = activations(job, shape, cut, r, &rows, slots),

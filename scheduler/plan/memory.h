@@ -47,6 +47,12 @@ int plan_leaf_buffers(int begin, int end);
 void plan_elements(const struct plan_job *job, const struct plan_shape *shape, const struct plan_cut *cut, int r,
                    size_t *ret_weights, size_t *ret_gradients);
 
+/* Whether replicas hold weights in bf16 alone, but for those they update. */
+static inline bool plan_narrow(const struct plan_job *job)
+{
+    return job->bf16 && job->zero && !job->dp_coded && !job->dp_keyed;
+}
+
 /* Bytes of the rank at pipeline place r in the replica (-1: in whichever needs most). slots: activation slots of each
  * of its chunks, as plan_slots() has them. */
 void plan_memory_of(const struct plan_job *job, const struct plan_shape *shape, const struct plan_cut *cut, int r,

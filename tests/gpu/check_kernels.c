@@ -123,7 +123,7 @@ CASE(rmsnorm)
 CASE(embedding)
 {
     SHAPE;
-    int r = k->embedding_forward(s, a[1].p, d->first, d->n, d->cols, d->token, d->rows, a[0].p, err);
+    int r = k->embedding_forward(s, d->type, a[1].p, d->first, d->n, d->cols, d->token, d->rows, a[0].p, err);
 
     return r ? r : k->embedding_backward(s, a[2].p, d->first, d->n, d->cols, d->token, d->rows, a[3].p, err);
 }
@@ -331,8 +331,11 @@ static void tokens(struct check *c, int rows, int cols)
         {"dtable", KERN_F32, (size_t)table * (size_t)cols, 1, EXACT, 0, 0},
     };
     d.token = token;
-    (void)snprintf(what, sizeof(what), "embedding %dx%d", rows, cols);
-    check_run(c, what, embedding, e, 4, &d);
+    for (enum kern_type t = KERN_F32; t <= KERN_BF16; t++) {
+        d.type = e[1].type = t;
+        (void)snprintf(what, sizeof(what), "embedding %s %dx%d", name_of(t), rows, cols);
+        check_run(c, what, embedding, e, 4, &d);
+    }
     free(target);
     free(token);
 }

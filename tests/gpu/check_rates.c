@@ -69,7 +69,7 @@ static int cross_entropy(struct bench *b, struct merr *err)
 
 static int embedding(struct bench *b, struct merr *err)
 {
-    return b->k->embedding_forward(b->c->s, b->a, 0, ROWS, COLS, zeros, TOKENS, b->b, err);
+    return b->k->embedding_forward(b->c->s, KERN_F32, b->a, 0, ROWS, COLS, zeros, TOKENS, b->b, err);
 }
 
 static int dropout(struct bench *b, struct merr *err)

@@ -283,7 +283,8 @@ static int embed_slices(void *arg, struct merr *err)
     int r = 0;
 
     for (int i = 0; i < SLICES && r == 0; i++)
-        r = p->k->embedding_forward(p->s, p->a[LONG], 0, 2048, HIDDEN, p->token + 2 * i, 2, rows + 2 * i * HIDDEN, err);
+        r = p->k->embedding_forward(p->s, KERN_F32, p->a[LONG], 0, 2048, HIDDEN, p->token + 2 * i, 2,
+                                    rows + 2 * i * HIDDEN, err);
     return r;
 }
 

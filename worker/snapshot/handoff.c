@@ -26,6 +26,7 @@ struct handoff {
     int arena, moments; /* descriptors, -1: not open */
     float *m;           /* the moments' mapping */
     size_t weight_n, moment_bytes;
+    bool masters;
     bool used;
 };
 
@@ -110,8 +111,11 @@ int handoff_open(const struct handoff_cfg *cfg, struct handoff **ret, struct mer
     k = calloc(1, sizeof(*k));
     if (!k)
         return merr_set(err, -ENOMEM, "no memory");
-    *k = (struct handoff){
-        .arena = -1, .moments = -1, .weight_n = cfg->weight_n, .moment_bytes = 2 * cfg->weight_n * sizeof(float)};
+    *k = (struct handoff){.arena = -1,
+                          .moments = -1,
+                          .weight_n = cfg->weight_n,
+                          .masters = cfg->masters,
+                          .moment_bytes = (cfg->masters ? 3 : 2) * cfg->weight_n * sizeof(float)};
     r = open_files(cfg, k, err);
     if (r == 0)
         *ret = k;
@@ -152,6 +156,11 @@ float *handoff_m(struct handoff *k)
 float *handoff_v(struct handoff *k)
 {
     return k->m + k->weight_n;
+}
+
+float *handoff_master(struct handoff *k)
+{
+    return k->masters ? k->m + 2 * k->weight_n : NULL;
 }
 
 void handoff_touch(void *at, size_t bytes)

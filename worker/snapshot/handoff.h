@@ -24,6 +24,7 @@ struct handoff_cfg {
     const char *memory;                         /* the job's folder in the node's memory; borrowed during the call */
     int tp_index, cp_index, pp_index, dp_index; /* of this rank; all ranks are on this node */
     size_t weight_n;                            /* floats of this rank's weights */
+    bool masters;                               /* the moments' file holds masters, too */
     size_t arena_bytes;                         /* the weights first; a multiple of pages */
 };
 
@@ -36,6 +37,7 @@ int handoff_arena(const struct handoff *k);     /* descriptor; borrowed */
 bool handoff_was_used(const struct handoff *k); /* the files hold bytes of an earlier generation */
 float *handoff_m(struct handoff *k);            /* weight_n floats each */
 float *handoff_v(struct handoff *k);
+float *handoff_master(struct handoff *k); /* the same; NULL: it holds none */
 
 /* Map these bytes of a file now, many pages at once: they will all be used, and a fault each would cost more. */
 void handoff_touch(void *at, size_t bytes);

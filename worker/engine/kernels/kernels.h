@@ -203,9 +203,10 @@ struct kern_ops {
                          float *db, struct merr *err); /* db += column sums, rows in order */
     int (*dropout)(struct kern_stream *s, const struct kern_dropout *d, const float *x, float *y, struct merr *err);
 
-    /* y[t,:] = table[token[t] - first,:] when first <= token < first + rows, else 0. token: host memory. */
-    int (*embedding_forward)(struct kern_stream *s, const float *table, int first, int rows, int cols,
-                             const int32_t *token, int tokens, float *y, struct merr *err);
+    /* y[t,:] = table[token[t] - first,:] when first <= token < first + rows, else 0; the table is of type. token: host
+     * memory. */
+    int (*embedding_forward)(struct kern_stream *s, enum kern_type type, const void *table, int first, int rows,
+                             int cols, const int32_t *token, int tokens, float *y, struct merr *err);
     /* dtable[token[t] - first,:] += dy[t,:], in ascending t for each row. */
     int (*embedding_backward)(struct kern_stream *s, const float *dy, int first, int rows, int cols,
                               const int32_t *token, int tokens, float *dtable, struct merr *err);

@@ -437,12 +437,26 @@ static int plain_dropout(struct kern_stream *s, const struct kern_dropout *d, co
     return 0;
 }
 
-static int plain_embedding_forward(struct kern_stream *s, const float *table, int first, int rows, int cols,
-                                   const int32_t *token, int tokens, float *y, struct merr *err)
+static void look_up_bf16(const uint16_t *table, int first, int rows, int cols, const int32_t *token, int tokens,
+                         float *y)
+{
+    for (int t = 0; t < tokens; t++, y += cols) {
+        int64_t row = (int64_t)token[t] - first;
+
+        for (int i = 0; i < cols; i++)
+            y[i] = row >= 0 && row < rows ? bf16_to_float(table[(size_t)row * (size_t)cols + (size_t)i]) : 0;
+    }
+}
+
+static int plain_embedding_forward(struct kern_stream *s, enum kern_type type, const void *table, int first, int rows,
+                                   int cols, const int32_t *token, int tokens, float *y, struct merr *err)
 {
     (void)s;
     (void)err;
-    pm_embedding_forward(table, first, rows, cols, token, tokens, y);
+    if (type == KERN_F32)
+        pm_embedding_forward(table, first, rows, cols, token, tokens, y);
+    else
+        look_up_bf16(table, first, rows, cols, token, tokens, y);
     return 0;
 }
 

@@ -220,6 +220,14 @@ static void sort_by_place(struct params *p)
     for (int i = 0; i < p->n; i++)
         p->by_place[i] = &p->v[i];
     qsort(p->by_place, p->n, sizeof(*p->by_place), compare_places);
+    for (int i = 0; i < p->n; i++) {
+        struct param *q = &p->v[p->by_place[i] - p->v];
+
+        if (q->ndim > 1)
+            continue;
+        q->vector_at = p->vector_n;
+        p->vector_n += padded(q->n);
+    }
 }
 
 static int layers_of(const struct layer_range *chunk, int chunks)
@@ -327,6 +335,7 @@ struct filler { /* one thread's part of filling */
     const struct params *p;
     uint64_t seed;
     float *weights;
+    size_t begin, end; /* of the arena */
     int index, threads;
     size_t turn; /* pieces of FILL_ROWS met so far, of all tensors */
 };
@@ -335,19 +344,20 @@ static void fill_box(struct filler *f, const struct param *q, const struct param
 {
     uint64_t rows = q->ndim > 1 ? x->len[0] : 1, cols = q->ndim > 1 ? x->len[1] : x->len[0];
     uint64_t stride = q->ndim > 1 ? q->shape[1] : q->shape[0], col = q->ndim > 1 ? x->off[1] : x->off[0];
-    float *out = f->weights + q->at + x->at;
 
     for (uint64_t r = 0; r < rows; r++) {
-        float *row = out + r * cols;
+        size_t at = q->at + x->at + r * cols, from = at > f->begin ? at : f->begin;
+        size_t to = at + cols < f->end ? at + cols : f->end;
 
         f->turn += r % FILL_ROWS == 0;
-        if (f->turn % (size_t)f->threads != (size_t)f->index)
+        if (f->turn % (size_t)f->threads != (size_t)f->index || from >= to)
             continue;
         if (q->std > 0)
-            normal_row(key, (q->ndim > 1 ? x->off[0] + r : 0) * stride + col, cols, q->std, row);
+            normal_row(key, (q->ndim > 1 ? x->off[0] + r : 0) * stride + col + (from - at), to - from, q->std,
+                       f->weights + (from - f->begin));
         else
-            for (uint64_t i = 0; i < cols; i++)
-                row[i] = q->constant;
+            for (size_t i = from; i < to; i++)
+                f->weights[i - f->begin] = q->constant;
     }
 }
 
@@ -367,7 +377,7 @@ static void *fill_part(void *arg)
     return NULL;
 }
 
-void params_fill(const struct params *p, uint64_t seed, int threads, float *weights)
+void params_fill_part(const struct params *p, uint64_t seed, int threads, size_t begin, size_t end, float *weights)
 {
     struct filler part[FILL_THREADS_MAX];
     pthread_t thread[FILL_THREADS_MAX];
@@ -375,7 +385,8 @@ void params_fill(const struct params *p, uint64_t seed, int threads, float *weig
 
     threads = threads < FILL_THREADS_MAX ? threads : FILL_THREADS_MAX;
     for (int i = 0; i < threads; i++) {
-        part[i] = (struct filler){.p = p, .seed = seed, .weights = weights, .index = i, .threads = threads};
+        part[i] = (struct filler){
+            .p = p, .seed = seed, .weights = weights, .begin = begin, .end = end, .index = i, .threads = threads};
         started[i] = i > 0 && pthread_create(&thread[i], NULL, fill_part, &part[i]) == 0;
     }
     for (int i = 0; i < threads; i++)
@@ -384,6 +395,11 @@ void params_fill(const struct params *p, uint64_t seed, int threads, float *weig
     for (int i = 0; i < threads; i++)
         if (started[i])
             (void)pthread_join(thread[i], NULL);
+}
+
+void params_fill(const struct params *p, uint64_t seed, int threads, float *weights)
+{
+    params_fill_part(p, seed, threads, 0, p->weight_n, weights);
 }
 
 void params_cut(size_t n, int d, int i, size_t *ret_begin, size_t *ret_end)

@@ -44,10 +44,11 @@ struct param {
     uint64_t shape[2]; /* logical */
     struct param_box box[PARAM_BOXES_MAX];
     int boxes;
-    size_t n;   /* elements here, with a padded vocabulary, without the padding to a block */
-    size_t at;  /* in both arenas; a multiple of PARAM_BLOCK */
-    int id;     /* number of the tensor in the whole model's canonical order */
-    bool decay; /* weight decay applies */
+    size_t n;         /* elements here, with a padded vocabulary, without the padding to a block */
+    size_t at;        /* in both arenas; a multiple of PARAM_BLOCK */
+    size_t vector_at; /* of one dimension: its place among all such, one after the other; a multiple of PARAM_BLOCK */
+    int id;           /* number of the tensor in the whole model's canonical order */
+    bool decay;       /* weight decay applies */
     enum param_sum sum;
     bool early;     /* of a norm: its gradient is made together with that of the input */
     bool copy;      /* stored and counted by another: the first of the tp ranks that hold the same, the first stage for
@@ -90,6 +91,7 @@ struct params {
     int wte, wpe, head;              /* -1 where not held; head is wte when tied on one rank */
     struct norm_params norm;         /* the last one */
     size_t rest_n, tied_n, weight_n; /* elements of the arenas */
+    size_t vector_n;                 /* of those, of tensors of one dimension */
     /* A chunk's part of rest begins at chunk_at with its embedding and norms; its blocks' matrices and biases begin at
      * blocks_at. After the last chunk comes the final norm. */
     size_t chunk_at[PARAM_CHUNKS_MAX + 1], blocks_at[PARAM_CHUNKS_MAX];
@@ -106,6 +108,8 @@ void params_clear(struct params *p);
 /* Fresh weights into the arena, which is all zeros: each element depends on seed, name and its place in the
  * logical tensor alone, whatever the number of threads (at least 1) that draw them. */
 void params_fill(const struct params *p, uint64_t seed, int threads, float *weights);
+/* The same of [begin, end) of the arena alone; weights: element begin. */
+void params_fill_part(const struct params *p, uint64_t seed, int threads, size_t begin, size_t end, float *weights);
 
 /* The name of tensor id of the whole model, into name[PARAM_NAME_MAX], and the stage that counts it. */
 int params_place(const struct model_cfg *c, int id, const struct plan_split *split, char *name);

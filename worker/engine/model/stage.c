@@ -110,6 +110,7 @@ static int check(const struct stage_cfg *cfg, struct merr *err)
         {cfg->part.layers.end <= cfg->part.layers.begin, "it has blocks"},
         {!known, "what stays of its activations is decided by a policy that there is"},
         {!f32 && !cfg->precision.matrices, "products in bf16 read matrices in bf16"},
+        {!cfg->weights && (f32 || !cfg->precision.vectors), "it has weights"},
         {parallel && (!cfg->part.tp || n->micro * n->length % cfg->model->tp != 0),
          "sequence parallelism shares its rows evenly among the ranks of tp"},
         {cfg->split && drops, "a backward in two parts finds all activations kept"},

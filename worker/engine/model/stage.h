@@ -61,7 +61,8 @@ struct stage_sizes {
 
 struct stage_precision {
     enum kern_type type;  /* of what goes into and comes out of matrix products */
-    const void *matrices; /* the arena in bf16, which products read then; NULL in f32 */
+    const void *matrices; /* the arena in bf16, which products and embeddings read then; NULL in f32 */
+    const float *vectors; /* with matrices: what has one dimension, by param.vector_at; NULL: in cfg.weights, too */
 };
 
 struct stage_cfg {
@@ -69,7 +70,7 @@ struct stage_cfg {
     struct kern_stream *stream;
     const struct model_cfg *model;
     const struct params *params;
-    const float *weights;        /* the arena */
+    const float *weights;        /* the arena; NULL with precision.vectors */
     float *reduce;               /* stage_reduce_floats() of memory that tp members can read in place; NULL: own */
     const struct stage *scratch; /* of the same rank, not at work while this is: its scratch serves both; NULL: own */
     bool split;                  /* the backward comes in two parts */

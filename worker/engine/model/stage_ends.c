@@ -57,14 +57,14 @@ int stage_embed(struct stage *st, struct stage_slot *slot, bool train, struct me
     struct kern_stream *s = st->cfg.stream;
     size_t n = (size_t)trunk_rows(st) * g->hidden;
 
-    TRY(k->embedding_forward(s, weight_of(st, p->wte), g->vocab_first, g->vocab_local, g->hidden, slot->tokens,
-                             st->rows, st->reduce, err));
+    TRY(k->embedding_forward(s, st->cfg.precision.type, matrix_of(st, p->wte, 0), g->vocab_first, g->vocab_local,
+                             g->hidden, slot->tokens, st->rows, st->reduce, err));
     TRY(stage_reduce(st, err));
     if (p->wpe < 0) {
         TRY(k->copy(s, slot->in, trunk_sum(st), n * sizeof(float), err));
     } else {
-        TRY(k->embedding_forward(s, weight_of(st, p->wpe), 0, g->context, g->hidden, st->position + trunk_from(st),
-                                 trunk_rows(st), slot->in, err));
+        TRY(k->embedding_forward(s, st->cfg.precision.type, matrix_of(st, p->wpe, 0), 0, g->context, g->hidden,
+                                 st->position + trunk_from(st), trunk_rows(st), slot->in, err));
         TRY(k->add(s, slot->in, trunk_sum(st), n, err));
     }
     if (train && st->threshold > 0)

@@ -166,9 +166,12 @@ static inline const void *matrix_of(const struct stage *st, int param, size_t at
     return st->cfg.precision.type == KERN_F32 ? st->cfg.weights + at : element(st, st->cfg.precision.matrices, at);
 }
 
+/* A vector. */
 static inline const float *weight_of(const struct stage *st, int param)
 {
-    return st->cfg.weights + st->cfg.params->v[param].at;
+    const struct param *q = &st->cfg.params->v[param];
+
+    return st->cfg.precision.vectors ? st->cfg.precision.vectors + q->vector_at : st->cfg.weights + q->at;
 }
 
 static inline float *grad_of(const struct stage *st, float *grad, int param)

@@ -135,7 +135,8 @@ static int device_memory(struct optim *o, struct merr *err)
         TRY(k->mem_alloc(o->cfg.stream, (o->state_n + 1) * sizeof(float), (void **)&o->m, err));
         TRY(k->mem_alloc(o->cfg.stream, (o->state_n + 1) * sizeof(float), (void **)&o->v, err));
     }
-    if (wire_coded(o->cfg.wire) || o->cfg.keyed)
+    o->master = o->cfg.master;
+    if (!o->master && (wire_coded(o->cfg.wire) || o->cfg.keyed || o->cfg.narrow))
         TRY(k->mem_alloc(o->cfg.stream, (o->state_n + 1) * sizeof(float), (void **)&o->master, err));
     if (n > 0)
         TRY(k->mem_alloc(o->cfg.stream, n * sizeof(float), (void **)&o->parts, err));
@@ -153,7 +154,8 @@ int optim_new(const struct optim_cfg *cfg, struct optim **ret, struct merr *err)
         return merr_set(err, -ENOMEM, "no memory for the optimizer");
     assert(cfg->zero || !(wire_coded(cfg->wire) || cfg->keyed));
     assert(!cfg->keyed || !wire_coded(cfg->wire));
-    assert(!cfg->m || (cfg->v && !wire_coded(cfg->wire) && !cfg->keyed));
+    assert(!cfg->m || (cfg->v && !wire_coded(cfg->wire) && !cfg->keyed && cfg->narrow == !!cfg->master));
+    assert(!cfg->narrow || (cfg->matrices && cfg->vectors && cfg->zero && !wire_coded(cfg->wire) && !cfg->keyed));
     o->cfg = *cfg;
     set_regions(o);
     set_load(o);
@@ -180,7 +182,7 @@ void optim_free(struct optim *o)
     exchange_free(o->exchange);
     if (o->parts)
         o->cfg.k->mem_free(o->cfg.stream, o->parts);
-    if (o->master)
+    if (o->master && !o->cfg.master)
         o->cfg.k->mem_free(o->cfg.stream, o->master);
     if (o->whole)
         o->cfg.k->mem_free(o->cfg.stream, o->whole);
@@ -204,6 +206,8 @@ size_t optim_bytes(const struct optim_cfg *cfg)
     x = exchange_config(&o);
     if (cfg->keyed)
         return sizeof(float) * 3 * n / d + keyed_weight_bytes(cfg->keyed, n) + exchange_bytes(&x);
+    if (cfg->narrow)
+        return sizeof(float) * 3 * n / d + exchange_bytes(&x);
     return sizeof(float) * (cfg->zero ? 2 * n / d : 2 * n + (d > 1 ? n : 0)) + exchange_bytes(&x);
 }
 
@@ -215,6 +219,11 @@ const struct optim_range *optim_ranges(const struct optim *o)
 const struct optim_range *optim_load_ranges(const struct optim *o)
 {
     return o->load;
+}
+
+float *optim_master(struct optim *o)
+{
+    return o->cfg.narrow ? o->master : NULL;
 }
 
 float *optim_m(struct optim *o)

@@ -14,6 +14,9 @@
  * Ranks of cp hold the same: each adds its part of the owned pieces' gradients to the others', in their order, and then
  * makes the same update, so that moments are split over dp alone.
  *
+ * In bf16 over a raw wire with zero 1 the pieces of others are held in bf16 alone, as matrix products read them, but
+ * for what has one dimension; owners hold masters of theirs. optim_publish() makes all of that from the masters.
+ *
  * With codecs keyed by tensor (keyed.h; zero 1 only) it is leaves that are coded, and weights on one replica too: all
  * bits are again the same for any dp and pp.
  */
@@ -47,9 +50,13 @@ struct optim_cfg {
     bool coded;                         /* for optim_bytes: wire will be coded */
     struct keyed *keyed;                /* NULL, or how they are coded over a raw wire; borrowed */
     struct comm_group *pair;            /* first and last stage, NULL: none or the model is not tied */
-    float *weights;                     /* the arena */
-    float *m, *v; /* moments of the whole arena, of which the own pieces are used, zeroed or as another
-                                generation left them; borrowed. NULL: optim_new() makes some for the own pieces */
+    float *weights;                     /* the arena; NULL: */
+    bool narrow;    /* of the pieces of others a rank holds this alone, with zero 1 and a raw wire: */
+    void *matrices; /* the arena in bf16, */
+    float *vectors; /* and what has one dimension, by param.vector_at */
+    float *master;  /* narrow: of our pieces; as m and v */
+    float *m, *v;   /* moments of the whole arena, of which the own pieces are used, zeroed or as another
+                     generation left them; borrowed. NULL: optim_new() makes some for the own pieces */
     double beta1, beta2, eps, weight_decay;
     /* Before tensor params->by_place[i] and its moments change; what is saved may still be read. NULL: nobody asks. */
     int (*gate)(void *arg, int i, struct merr *err);
@@ -71,6 +78,8 @@ size_t optim_bytes(const struct optim_cfg *cfg);
 
 /* The pieces whose moments this rank keeps: two, rest and tied; one may be empty. */
 const struct optim_range *optim_ranges(const struct optim *o);
+/* The weights of those pieces, placed as moments; NULL: they stand in the arena. */
+float *optim_master(struct optim *o);
 /* What of them this rank reads when they are loaded: ranks that keep the same (those of cp, with zero 0 of dp too) each
  * read a part, and share. */
 const struct optim_range *optim_load_ranges(const struct optim *o);
@@ -102,6 +111,9 @@ int optim_settle(struct optim *o, struct merr *err);
 /* Once each rank has filled its optim_load_ranges() of weights and moments: the rest of what it keeps, from those that
  * have it, and of weights all. All call it. */
 int optim_share(struct optim *o, struct merr *err);
+
+/* Narrow: what all replicas hold is made from the masters. All call it. */
+int optim_publish(struct optim *o, struct merr *err);
 
 /* The wire was tuned again and may go another way now. The weights are settled. */
 int optim_follow_wire(struct optim *o, struct merr *err);

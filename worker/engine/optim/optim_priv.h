@@ -19,7 +19,7 @@ struct optim {
     struct optim_range range[2], load[2];
     size_t state_n;
     float *m, *v;
-    float *master;  /* coded dp: the weights of our pieces, placed as m and v */
+    float *master;  /* coded dp, or narrow: the weights of our pieces, placed as m and v */
     char *units;    /* keyed: of all weights' differences */
     bool apart;     /* the weights are not the masters */
     size_t *cut;    /* [dp + 1] */

@@ -67,20 +67,32 @@ static int tell(const struct mesh *m, const int *odd, int n, struct optim_odd *r
                     ranks);
 }
 
-/* Hash of the weights [begin, end), mebibyte by mebibyte; of a device's by copies into room, else that is NULL. */
+/* Goes on with a hash of bytes, mebibyte by mebibyte; of a device's by copies into room, else that is NULL. */
+static int hash_bytes(struct optim *o, const void *from, size_t bytes, float *room, uint64_t chain[2], struct merr *err)
+{
+    const size_t most = PART_MIN * sizeof(*room);
+    const char *p = from;
+
+    for (size_t at = 0, n; at < bytes; at += n) {
+        n = bytes - at < most ? bytes - at : most;
+        if (room)
+            TRY(o->cfg.k->copy(o->cfg.stream, room, p + at, n, err));
+        chain[1] = hash_xxh3(room ? (const void *)room : p + at, n);
+        chain[0] = hash_xxh3(chain, 2 * sizeof(*chain));
+    }
+    return 0;
+}
+
+/* Of the weights [begin, end) as this rank holds them; narrow: with all vectors, which are few. */
 static int hash_weights(struct optim *o, size_t begin, size_t end, float *room, uint64_t *ret, struct merr *err)
 {
+    const size_t size = o->cfg.narrow ? kern_size(KERN_BF16) : sizeof(float);
+    const char *w = o->cfg.narrow ? o->cfg.matrices : (const void *)o->cfg.weights;
     uint64_t chain[2] = {0, 0};
 
-    for (size_t at = begin, n; at < end; at += n) {
-        const float *w = o->cfg.weights + at;
-
-        n = end - at < PART_MIN ? end - at : PART_MIN;
-        if (room)
-            TRY(o->cfg.k->copy(o->cfg.stream, room, w, n * sizeof(*w), err));
-        chain[1] = hash_xxh3(room ? room : w, n * sizeof(*w));
-        chain[0] = hash_xxh3(chain, sizeof(chain));
-    }
+    TRY(hash_bytes(o, w + begin * size, (end - begin) * size, room, chain, err));
+    if (o->cfg.narrow)
+        TRY(hash_bytes(o, o->cfg.vectors, o->cfg.params->vector_n * sizeof(float), room, chain, err));
     *ret = chain[0];
     return 0;
 }

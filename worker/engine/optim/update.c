@@ -161,6 +161,76 @@ static int share_weights(struct optim *o, uint64_t step, bool raw, struct merr *
     return 0;
 }
 
+/* The part of a region's piece that has one dimension: of replica i, as places among all such. */
+static void vectors_in(const struct optim *o, const struct region *g, int i, size_t *ret_begin, size_t *ret_n)
+{
+    const struct params *p = o->cfg.params;
+    struct optim_range r = {.begin = 0};
+    size_t at, n;
+
+    optim_piece(o, g, i, &r.begin, &n);
+    r.begin += g->at;
+    r.end = r.begin + n;
+    *ret_begin = *ret_n = 0;
+    for (int k = 0; k < p->n; k++) {
+        const struct param *q = p->by_place[k];
+
+        if (q->ndim > 1 || !in_range(&r, q, &at, &n))
+            continue;
+        if (*ret_n == 0)
+            *ret_begin = q->vector_at + (r.begin + at - q->at);
+        *ret_n = q->vector_at + (r.begin + at - q->at) + n - *ret_begin;
+    }
+}
+
+/* Pieces lie in the order of places, and so do their vectors: a part of all vectors for each replica. */
+static int gather_vectors(struct optim *o, const struct region *g, struct merr *err)
+{
+    const int me = o->cfg.mesh.dp_index;
+    size_t begin, n;
+
+    if (!o->cfg.dp || g->n == 0)
+        return 0;
+    for (int i = 0; i < o->cfg.mesh.dp; i++) {
+        vectors_in(o, g, i, &begin, &n);
+        o->at[i] = begin * sizeof(float);
+        o->bytes[i] = n * sizeof(float);
+    }
+    return comm_all_gather_v(o->cfg.dp, (char *)o->cfg.vectors + o->at[me], o->bytes, o->at, o->cfg.vectors, err);
+}
+
+/* Of our piece. */
+static int round_range(struct optim *o, const struct optim_range *r, struct merr *err)
+{
+    const struct params *p = o->cfg.params;
+    const size_t all = r->end - r->begin;
+    size_t at, n;
+
+    if (all > 0)
+        TRY(o->cfg.k->to_bf16(o->cfg.stream, o->master + r->state, all,
+                              (char *)o->cfg.matrices + r->begin * kern_size(KERN_BF16), err));
+    for (int i = 0; i < p->n; i++) {
+        const struct param *q = p->by_place[i];
+
+        if (q->ndim == 1 && in_range(r, q, &at, &n))
+            TRY(o->cfg.k->copy(o->cfg.stream, o->cfg.vectors + q->vector_at + (r->begin + at - q->at),
+                               o->master + r->state + at, n * sizeof(float), err));
+    }
+    return 0;
+}
+
+int optim_publish(struct optim *o, struct merr *err)
+{
+    for (int i = REST; i <= TIED; i++)
+        TRY(round_range(o, &o->range[i], err));
+    TRY(o->cfg.k->stream_sync(o->cfg.stream, err));
+    for (int i = REST; i <= TIED; i++) {
+        TRY(gather_timed(o, &o->region[i], o->cfg.matrices, PARAM_BLOCK * kern_size(KERN_BF16), err));
+        TRY(gather_vectors(o, &o->region[i], err));
+    }
+    return 0;
+}
+
 bool optim_settled(const struct optim *o)
 {
     return !o->apart;
@@ -208,11 +278,11 @@ int optim_share(struct optim *o, struct merr *err)
         const struct optim_range *r = &o->range[i];
         size_t n = r->end - r->begin;
 
-        TRY(join_range(o, o->cfg.weights + r->begin, n, err));
+        TRY(join_range(o, o->cfg.narrow ? o->master + r->state : o->cfg.weights + r->begin, n, err));
         TRY(join_range(o, o->m + r->state, n, err));
         TRY(join_range(o, o->v + r->state, n, err));
     }
-    return share_weights(o, 0, true, err);
+    return o->cfg.narrow ? optim_publish(o, err) : share_weights(o, 0, true, err);
 }
 
 int optim_follow_wire(struct optim *o, struct merr *err)
@@ -220,7 +290,7 @@ int optim_follow_wire(struct optim *o, struct merr *err)
     bool coded = wire_coded(o->cfg.wire);
 
     assert(!o->apart);
-    if (o->cfg.keyed || coded == (o->master != NULL))
+    if (o->cfg.keyed || o->cfg.narrow || coded == (o->master != NULL))
         return 0;
     exchange_free(o->exchange);
     o->exchange = NULL;
@@ -240,9 +310,9 @@ int optim_update(struct optim *o, uint64_t t, double lr, double scale, struct me
         .inv_bias1 = (float)(1 / (1 - pow(o->cfg.beta1, (double)t))),
         .inv_bias2 = (float)(1 / (1 - pow(o->cfg.beta2, (double)t))),
     };
-    if (o->master && !o->apart)
+    if (o->master && !o->apart && !o->cfg.narrow)
         TRY(copy_masters(o, false, err));
-    o->apart = o->master != NULL;
+    o->apart = o->master && !o->cfg.narrow;
     if (o->whole)
         TRY(gather_gradients(o, err));
     for (int i = REST; i <= TIED; i++) {
@@ -251,7 +321,7 @@ int optim_update(struct optim *o, uint64_t t, double lr, double scale, struct me
         TRY(update_range(o, &o->range[i], g, err));
     }
     TRY(o->cfg.k->stream_sync(o->cfg.stream, err));
-    return share_weights(o, t, !o->master, err);
+    return o->cfg.narrow ? optim_publish(o, err) : share_weights(o, t, !o->master, err);
 }
 
 double optim_lr(const struct job_spec *spec, uint64_t s)

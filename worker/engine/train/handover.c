@@ -32,6 +32,7 @@ void handover_open(struct handover *h, const struct rank *rank, struct shard *sh
         .pp_index = rank->mesh->pp_index,
         .dp_index = rank->mesh->dp_index,
         .weight_n = rank->params.weight_n,
+        .masters = shard_is_narrow(rank),
         .arena_bytes = (arena_bytes + PAGE - 1) & ~(PAGE - 1),
     };
     struct merr why;
@@ -105,6 +106,8 @@ static int copy_weights(struct handover *h, int before, struct merr *err)
     struct comm_group *g;
     int *ranks, n = 1, r;
 
+    if (shard_is_narrow(rank)) /* all are made anew from the masters */
+        return optim_publish(h->shard->optim, err);
     if (before >= rank->mesh->dp || (rank->mesh->dp_index > 0 && rank->mesh->dp_index < before))
         return 0;
     ranks = calloc(rank->mesh->dp, sizeof(*ranks));

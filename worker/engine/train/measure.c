@@ -378,7 +378,7 @@ static int work(struct bench *b, const void *arg, struct merr *err)
     case PROFILE_BIAS_BACK:
         return k->bias_gradient(s, b->type, x, rows, COLS, COLS, z, err);
     case PROFILE_EMBED:
-        return k->embedding_forward(s, x, 0, rows, COLS, b->token, rows, y, err);
+        return k->embedding_forward(s, b->type, x, 0, rows, COLS, b->token, rows, y, err);
     case PROFILE_EMBED_BACK:
         return k->embedding_backward(s, x, 0, rows, COLS, b->token, rows, y, err);
     case PROFILE_LOSS:

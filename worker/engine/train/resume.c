@@ -367,6 +367,8 @@ static int try_sources(struct search *s, struct merr *err)
             TRY(handover_take(s->handover, err));
         if (all && s->c.from == FROM_DISK)
             TRY(optim_share(s->shard->optim, err));
+        if (all && s->c.from == FROM_MEMORY && !s->shard->weights)
+            TRY(optim_publish(s->shard->optim, err));
         if (all) {
             s->shard->step = (uint64_t)s->c.step;
             return 1;
@@ -462,25 +464,36 @@ static int load_from(const struct rank *rank, struct shard *shard, struct merr *
 }
 
 /* Weights of a GPU come from memory of the host, which may be all that the host can reach. */
-static int fill(const struct rank *rank, struct shard *shard, struct merr *err)
+static int fill_range(const struct rank *rank, size_t begin, size_t end, float *to, struct merr *err)
 {
     uint64_t seed = rank->spec->train.init.seed;
-    size_t n = rank->params.weight_n;
+    size_t n = end - begin;
     float *weights;
     int r;
 
-    if (!rank->k->device) {
-        params_fill(&rank->params, seed, rank->run.threads, shard->weights);
+    if (!rank->k->device || n == 0) {
+        params_fill_part(&rank->params, seed, rank->run.threads, begin, end, to);
         return 0;
     }
     weights = calloc(n, sizeof(*weights));
     if (!weights)
         return merr_set(err, -ENOMEM, "no memory for %zu MiB of weights on their way to the GPU",
                         n * sizeof(*weights) >> 20);
-    params_fill(&rank->params, seed, rank->run.threads, weights);
-    r = rank->k->copy(rank->stream, shard->weights, weights, n * sizeof(*weights), err);
+    params_fill_part(&rank->params, seed, rank->run.threads, begin, end, weights);
+    r = rank->k->copy(rank->stream, to, weights, n * sizeof(*weights), err);
     free(weights);
     return r;
+}
+
+static int fill(const struct rank *rank, struct shard *shard, struct merr *err)
+{
+    const struct optim_range *r = optim_ranges(shard->optim);
+
+    if (shard->weights)
+        return fill_range(rank, 0, rank->params.weight_n, shard->weights, err);
+    for (int i = 0; i < 2; i++)
+        TRY(fill_range(rank, r[i].begin, r[i].end, optim_master(shard->optim) + r[i].state, err));
+    return 0;
 }
 
 int64_t resume_allowed_us(uint64_t bytes)
@@ -501,6 +514,7 @@ int resume_state(const struct rank *rank, struct shard *shard, struct handover *
     if (!resumed) {
         handover_clear(handover);
         TRY(from ? load_from(rank, shard, err) : fill(rank, shard, err));
+        TRY(shard->weights ? 0 : optim_publish(shard->optim, err));
     }
     return shard_weights_changed(shard, err);
 }

@@ -44,34 +44,35 @@ static struct stage_cfg stage_config(const struct shard *shard, int chunk)
     const struct source *source = shard->source;
     int most = rank->spec->train.batch.length;
 
-    return (struct stage_cfg){.k = rank->k,
-                              .stream = rank->stream,
-                              .model = &rank->model,
-                              .params = &rank->params,
-                              .part = {.tp = rank->tp,
-                                       .tp_wire = rank->wire[BYTES_TP],
-                                       .layers = rank->params.chunk[chunk],
-                                       .first = rank->mesh->first && chunk == 0,
-                                       .last = rank->mesh->last && chunk == rank->chunks - 1},
-                              .precision = {.type = rank_type(rank), .matrices = shard->matrices},
-                              .context = {.mode = rank->spec->parallel.cp_mode,
-                                          .group = rank->cp,
-                                          .size = rank->mesh->cp,
-                                          .index = rank->mesh->cp_index},
-                              .retain = {.policy = policy_of(rank),
-                                         .kept = kept_of(shard, chunk),
-                                         .run = shard->run_blocks,
-                                         .keep_bytes = shard->keep_bytes[chunk]},
-                              .weights = shard->weights,
-                              .reduce = shard->reduce,
-                              .sizes = {.micro = source->micro,
-                                        .length = source->length,
-                                        .docs = source_docs(source),
-                                        .slots = source->slots[chunk],
-                                        .bodies = source->bodies,
-                                        .stores = source->cut > 0 ? rank->mesh->pp : 0,
-                                        .store_tokens = source->cut > 0 ? most : 0},
-                              .split = source->schedule->kind == SCHEDULE_ZB_H1};
+    return (struct stage_cfg){
+        .k = rank->k,
+        .stream = rank->stream,
+        .model = &rank->model,
+        .params = &rank->params,
+        .part = {.tp = rank->tp,
+                 .tp_wire = rank->wire[BYTES_TP],
+                 .layers = rank->params.chunk[chunk],
+                 .first = rank->mesh->first && chunk == 0,
+                 .last = rank->mesh->last && chunk == rank->chunks - 1},
+        .precision = {.type = rank_type(rank), .matrices = shard->matrices, .vectors = shard->vectors},
+        .context = {.mode = rank->spec->parallel.cp_mode,
+                    .group = rank->cp,
+                    .size = rank->mesh->cp,
+                    .index = rank->mesh->cp_index},
+        .retain = {.policy = policy_of(rank),
+                   .kept = kept_of(shard, chunk),
+                   .run = shard->run_blocks,
+                   .keep_bytes = shard->keep_bytes[chunk]},
+        .weights = shard->weights,
+        .reduce = shard->reduce,
+        .sizes = {.micro = source->micro,
+                  .length = source->length,
+                  .docs = source_docs(source),
+                  .slots = source->slots[chunk],
+                  .bodies = source->bodies,
+                  .stores = source->cut > 0 ? rank->mesh->pp : 0,
+                  .store_tokens = source->cut > 0 ? most : 0},
+        .split = source->schedule->kind == SCHEDULE_ZB_H1};
 }
 
 /* What blocks may keep of the budget once the rest of the activations has its part, shared among all slots by their
@@ -144,11 +145,27 @@ static struct optim_cfg optim_config(const struct shard *shard)
         .keyed = rank->keyed,
         .coded = rank->mesh->dp > 1 && !rank->keyed && rank_coded(rank->spec->compress.dp),
         .weights = shard->weights,
+        .narrow = shard_is_narrow(rank),
+        .matrices = shard->matrices,
+        .vectors = shard->vectors,
         .beta1 = rank->spec->train.optimizer.beta1,
         .beta2 = rank->spec->train.optimizer.beta2,
         .eps = rank->spec->train.optimizer.eps,
         .weight_decay = rank->spec->train.optimizer.weight_decay,
     };
+}
+
+bool shard_is_narrow(const struct rank *rank)
+{
+    return rank_type(rank) != KERN_F32 && rank->spec->parallel.zero && !rank_coded(rank->spec->compress.dp);
+}
+
+/* Of the weights, as all replicas hold them. */
+static size_t weight_bytes(const struct rank *rank)
+{
+    size_t matrices = rank_type(rank) == KERN_F32 ? 0 : rank->params.weight_n * kern_size(rank_type(rank));
+
+    return matrices + (shard_is_narrow(rank) ? rank->params.vector_n : rank->params.weight_n) * sizeof(float);
 }
 
 size_t shard_shared_bytes(const struct shard *shard, bool all)
@@ -162,21 +179,22 @@ size_t shard_shared_bytes(const struct shard *shard, bool all)
     if (rank->mesh->tp > 1)
         bytes += stage_reduce_floats(&s) * sizeof(float) + COMM_SHARED_ALIGN;
     if (rank->mesh->dp > 1 || all)
-        bytes += (rank->params.weight_n + rank->params.grad_n * shard->buffers) * sizeof(float) +
-                 COMM_SHARED_ALIGN * (1 + (size_t)shard->buffers);
+        bytes += (shard_is_narrow(rank) ? weight_bytes(rank) : rank->params.weight_n * sizeof(float)) +
+                 rank->params.grad_n * shard->buffers * sizeof(float) +
+                 COMM_SHARED_ALIGN * (2 + (size_t)shard->buffers);
     return bytes;
 }
 
 /* --- memory ---------------------------------------------------------------------------------------------- */
 
-static int arena(struct shard *shard, bool share, size_t floats, float **ret, struct merr *err)
+static int arena(struct shard *shard, bool share, size_t bytes, void **ret, struct merr *err)
 {
     const struct rank *rank = shard->rank;
 
     if (!share)
-        return rank->k->mem_alloc(rank->stream, floats * sizeof(float), (void **)ret, err);
-    *ret = comm_shared_alloc(rank->world, floats * sizeof(float));
-    return *ret ? 0 : merr_set(err, -ENOMEM, "the shared arena is too small for %zu MiB", floats * sizeof(float) >> 20);
+        return rank->k->mem_alloc(rank->stream, bytes, ret, err);
+    *ret = comm_shared_alloc(rank->world, bytes);
+    return *ret ? 0 : merr_set(err, -ENOMEM, "the shared arena is too small for %zu MiB", bytes >> 20);
 }
 
 /* What comes on top of what this file allocates. */
@@ -197,9 +215,8 @@ static struct fit planned(const struct shard *shard)
 {
     const struct rank *rank = shard->rank;
     struct optim_cfg o = optim_config(shard);
-    size_t weight = sizeof(float) + (rank_type(rank) == KERN_F32 ? 0 : kern_size(rank_type(rank)));
     struct fit f = {
-        .weights = rank->params.weight_n * weight,
+        .weights = weight_bytes(rank),
         .gradients = rank->params.grad_n * shard->buffers * sizeof(float),
         .optimizer = optim_bytes(&o),
     };
@@ -378,31 +395,42 @@ int shard_tune(struct shard *shard, int kind, struct merr *err)
     }
 }
 
+static int build_weights(struct shard *shard, bool shared, struct merr *err)
+{
+    const struct rank *rank = shard->rank;
+    size_t n = rank->params.weight_n, type = kern_size(rank_type(rank));
+
+    if (!shard_is_narrow(rank)) {
+        TRY(arena(shard, shared, n * sizeof(float), (void **)&shard->weights, err));
+        return rank_type(rank) == KERN_F32 ? 0 : rank->k->mem_alloc(rank->stream, n * type, &shard->matrices, err);
+    }
+    TRY(arena(shard, shared, n * type, &shard->matrices, err));
+    return arena(shard, shared, (rank->params.vector_n + 1) * sizeof(float), (void **)&shard->vectors, err);
+}
+
 int shard_build(struct shard *shard, const struct shard_place *place, struct merr *err)
 {
     const struct rank *rank = shard->rank;
     bool host = !rank->k->device, shared = host && (rank->mesh->dp > 1 || place->shared);
     struct stage_cfg s = stage_config(shard, 0);
-    struct optim_cfg o = optim_config(shard);
+    struct optim_cfg o;
 
     shard->weights_owned = shard->pool_owned = !shared;
-    TRY(arena(shard, shared, rank->params.weight_n, &shard->weights, err)); /* the first: handoff.h */
-    if (rank_type(rank) != KERN_F32)
-        TRY(rank->k->mem_alloc(rank->stream, rank->params.weight_n * kern_size(rank_type(rank)), &shard->matrices,
-                               err));
+    TRY(build_weights(shard, shared, err)); /* the first: handoff.h */
     shard->pool = calloc(shard->buffers, sizeof(*shard->pool));
     if (!shard->pool)
         return merr_set(err, -ENOMEM, "no memory for the gradients' table");
     for (int i = 0; i < shard->buffers; i++)
-        TRY(arena(shard, shared, rank->params.grad_n, &shard->pool[i], err));
+        TRY(arena(shard, shared, rank->params.grad_n * sizeof(float), (void **)&shard->pool[i], err));
     if (rank->mesh->tp > 1)
-        TRY(arena(shard, host, stage_reduce_floats(&s), &shard->reduce, err));
+        TRY(arena(shard, host, stage_reduce_floats(&s) * sizeof(float), (void **)&shard->reduce, err));
     for (int i = 0; i < BYTES; i++)
         TRY(shard_tune(shard, i, err));
     TRY(build_stages(shard, err));
-    o.weights = shard->weights;
+    o = optim_config(shard);
     o.m = place->m;
     o.v = place->v;
+    o.master = place->master;
     o.gate = place->gate;
     o.gate_arg = place->gate_arg;
     TRY(optim_new(&o, &shard->optim, err));
@@ -425,10 +453,12 @@ int shard_weights_changed(struct shard *shard, struct merr *err)
     const struct rank *rank = shard->rank;
     size_t n = rank->params.weight_n;
 
-    rank->k->weights_changed(rank->stream, shard->weights, n * sizeof(float));
-    if (!shard->matrices)
+    if (shard->weights)
+        rank->k->weights_changed(rank->stream, shard->weights, n * sizeof(float));
+    if (shard->matrices)
+        rank->k->weights_changed(rank->stream, shard->matrices, n * kern_size(KERN_BF16));
+    if (!shard->matrices || !shard->weights) /* narrow: the optimizer has rounded them */
         return 0;
-    rank->k->weights_changed(rank->stream, shard->matrices, n * kern_size(KERN_BF16));
     return rank->k->to_bf16(rank->stream, shard->weights, n, shard->matrices, err);
 }
 
@@ -441,9 +471,10 @@ struct state_view shard_view(const struct shard *shard, bool moments)
         .mesh = rank->mesh,
         .zero = rank->spec->parallel.zero,
         .weights = shard->weights,
-        .range = moments ? optim_ranges(shard->optim) : NULL,
-        .m = optim_m(shard->optim),
-        .v = optim_v(shard->optim),
+        .master = optim_master(shard->optim),
+        .range = moments || shard->vectors ? optim_ranges(shard->optim) : NULL,
+        .m = moments ? optim_m(shard->optim) : NULL,
+        .v = moments ? optim_v(shard->optim) : NULL,
         .device = rank->k->device,
     };
 }
@@ -452,13 +483,19 @@ void shard_touch(struct shard *shard)
 {
     const struct optim_range *r = optim_ranges(shard->optim);
     const struct params *p = &shard->rank->params;
+    float *master = optim_master(shard->optim);
 
-    handoff_touch(shard->weights, p->weight_n * sizeof(float));
+    if (shard->weights)
+        handoff_touch(shard->weights, p->weight_n * sizeof(float));
+    else
+        handoff_touch(shard->matrices, weight_bytes(shard->rank));
     for (int i = 0; i < shard->buffers; i++)
         handoff_touch(shard->pool[i], p->grad_n * sizeof(float));
     for (int i = 0; i < 2; i++) {
         handoff_touch(optim_m(shard->optim) + r[i].state, (r[i].end - r[i].begin) * sizeof(float));
         handoff_touch(optim_v(shard->optim) + r[i].state, (r[i].end - r[i].begin) * sizeof(float));
+        if (master)
+            handoff_touch(master + r[i].state, (r[i].end - r[i].begin) * sizeof(float));
     }
 }
 
@@ -466,8 +503,13 @@ void shard_zero(struct shard *shard)
 {
     const struct optim_range *r = optim_ranges(shard->optim);
 
-    memset(shard->weights, 0, shard->rank->params.weight_n * sizeof(float));
+    float *master = optim_master(shard->optim);
+
+    if (shard->weights)
+        memset(shard->weights, 0, shard->rank->params.weight_n * sizeof(float));
     for (int i = 0; i < 2; i++) {
+        if (master)
+            memset(master + r[i].state, 0, (r[i].end - r[i].begin) * sizeof(float));
         memset(optim_m(shard->optim) + r[i].state, 0, (r[i].end - r[i].begin) * sizeof(float));
         memset(optim_v(shard->optim) + r[i].state, 0, (r[i].end - r[i].begin) * sizeof(float));
     }
@@ -492,8 +534,10 @@ void shard_clear(struct shard *shard)
         k->mem_free(stream, shard->reduce);
     for (int i = 0; shard->pool_owned && shard->pool && i < shard->buffers; i++)
         k->mem_free(stream, shard->pool[i]);
-    if (shard->matrices)
+    if (shard->matrices && (shard->weights_owned || shard->weights))
         k->mem_free(stream, shard->matrices);
+    if (shard->weights_owned && shard->vectors)
+        k->mem_free(stream, shard->vectors);
     if (shard->weights_owned && shard->weights)
         k->mem_free(stream, shard->weights);
     free(shard->pool);

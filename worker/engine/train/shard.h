@@ -24,6 +24,7 @@ struct shard {
     size_t *keep_bytes; /* [chunks] memory.policy mimose: what blocks of a slot may keep */
     float *weights, *reduce;
     void *matrices; /* the weights in bf16, NULL in f32 */
+    float *vectors; /* where the weights are held in bf16 alone (optim.h): what has one dimension; weights is NULL */
     float **pool;   /* gradient buffers of the tree */
     int buffers;
     bool weights_owned, pool_owned; /* from mem_alloc, not from the shared arena */
@@ -36,14 +37,17 @@ struct shard {
 
 /* Where it is to lie, and who is asked before it changes. */
 struct shard_place {
-    bool shared;  /* in the world's shared arena, although no other replica reads it there */
-    float *m, *v; /* the moments; NULL: the optimizer's own memory */
+    bool shared;           /* in the world's shared arena, although no other replica reads it there */
+    float *m, *v, *master; /* the moments, and masters; NULL: the optimizer's own memory */
     int (*gate)(void *arg, int place, struct merr *err); /* before a tensor (a place in params.by_place) changes */
     void *gate_arg;
 };
 
 /* After source_plan(): what is kept of activations. */
 int shard_plan(struct shard *shard, const struct rank *rank, const struct source *source, struct merr *err);
+
+/* Whether weights are held in bf16 alone, but for what the optimizer's owners update. */
+bool shard_is_narrow(const struct rank *rank);
 
 /* What node-mates read in place; all: also what this rank has to itself, so that it lies there. */
 size_t shard_shared_bytes(const struct shard *shard, bool all);

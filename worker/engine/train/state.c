@@ -56,9 +56,12 @@ static int list_new(const struct params *p, struct list *l, struct merr *err)
 static void add_masters(struct list *l, const struct state_view *s, const struct param *q, const struct param_box *x,
                         int bucket, bool replica)
 {
-    for (int i = 0; i < 2; i++)
-        add_part(l, q, x, MCK_MASTER, s->range[i].begin, s->range[i].end, s->weights + s->range[i].begin, bucket,
-                 replica);
+    for (int i = 0; i < 2; i++) {
+        const struct optim_range *r = &s->range[i];
+
+        add_part(l, q, x, MCK_MASTER, r->begin, r->end, s->master ? s->master + r->state : s->weights + r->begin,
+                 bucket, replica);
+    }
 }
 
 static void add_moments(struct list *l, const struct state_view *s, const struct param *q, const struct param_box *x,
@@ -98,11 +101,11 @@ static int load_list(const struct state_view *s, struct list *ret, struct merr *
         const struct param *q = &s->params->v[i];
 
         for (int j = 0; j < q->boxes; j++) {
-            if (s->own)
+            if (s->own || s->master)
                 add_masters(ret, s, q, &q->box[j], i, false);
             else
                 add_part(ret, q, &q->box[j], MCK_MASTER, 0, s->params->weight_n, s->weights, i, false);
-            if (s->range)
+            if (s->range && s->m)
                 add_moments(ret, s, q, &q->box[j], i, false);
         }
     }

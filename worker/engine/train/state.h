@@ -18,8 +18,9 @@ struct state_view {
     const struct mesh *mesh;
     int zero;
     float *weights;
+    float *master;                   /* the weights in range, placed as m and v; NULL: they stand in weights */
     const struct optim_range *range; /* [2]; NULL: weights only */
-    float *m, *v;
+    float *m, *v;                    /* NULL: weights only */
     bool own; /* state_load fills only the weights in range: other ranks do the rest, and share (optim_share) */
     const struct device_ops *device; /* of the first GPU, on which all this lies; NULL: the host's memory */
 };

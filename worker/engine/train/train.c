@@ -144,6 +144,7 @@ static int build(struct train *t, struct merr *err)
         .shared = files,
         .m = files ? handoff_m(files) : NULL,
         .v = files ? handoff_v(files) : NULL,
+        .master = files ? handoff_master(files) : NULL,
         .gate = gate,
         .gate_arg = &t->save,
     };

@@ -404,8 +404,9 @@ static void run_embedding(const struct kern_ops *ops, struct kern_stream *s, flo
 {
     const struct embedding_case *c = arg;
 
-    assert_int_equal(ops->embedding_forward(s, c->table, c->first, c->rows, c->cols, c->token, c->tokens, out[0], NULL),
-                     0);
+    assert_int_equal(
+        ops->embedding_forward(s, KERN_F32, c->table, c->first, c->rows, c->cols, c->token, c->tokens, out[0], NULL),
+        0);
     assert_int_equal(ops->embedding_backward(s, c->dy, c->first, c->rows, c->cols, c->token, c->tokens, out[1], NULL),
                      0);
 }

@@ -402,6 +402,33 @@ static void gradients_of_biases_are_summed_in_f32(void **state)
     }
 }
 
+static void embeddings_are_rows_of_a_table_in_bf16(void **state)
+{
+    enum { FIRST = 3, ROWS = 5, COLS = 67, TOKENS = 40 };
+    const struct kern_ops *const ops[] = {kern_plain(), kern_cpu()};
+    const uint16_t *table = try_bf16(ROWS * COLS, 1);
+    int32_t token[TOKENS];
+    float y[TOKENS * COLS];
+
+    (void)state;
+    for (int t = 0; t < TOKENS; t++)
+        token[t] = (int32_t)try_range(0, FIRST + ROWS + 3);
+    for (size_t k = 0; k < COUNT(ops); k++) {
+        struct kern_cfg cfg = {.threads = 1};
+        struct kern_stream *s;
+
+        assert_int_equal(ops[k]->stream_new(&cfg, &s, NULL), 0);
+        assert_int_equal(ops[k]->embedding_forward(s, KERN_BF16, table, FIRST, ROWS, COLS, token, TOKENS, y, NULL), 0);
+        for (int t = 0; t < TOKENS; t++)
+            for (int i = 0; i < COLS; i++) {
+                int row = token[t] - FIRST;
+
+                assert_true(y[t * COLS + i] == (row >= 0 && row < ROWS ? bf16_to_float(table[row * COLS + i]) : 0.0F));
+            }
+        ops[k]->stream_free(s);
+    }
+}
+
 /* --- loss -------------------------------------------------------------------------------------------------- */
 
 struct loss_case {
@@ -454,6 +481,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(rotations_of_bf16_match, try_setup, try_teardown),
         cmocka_unit_test_setup_teardown(activations_of_bf16_are_those_of_f32_rounded, try_setup, try_teardown),
         cmocka_unit_test_setup_teardown(gradients_of_biases_are_summed_in_f32, try_setup, try_teardown),
+        cmocka_unit_test_setup_teardown(embeddings_are_rows_of_a_table_in_bf16, try_setup, try_teardown),
         cmocka_unit_test_setup_teardown(gradients_of_logits_are_rounded, try_setup, try_teardown),
     };
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bf16.h"
 #include "base/hash.h"
 #include "tests/unit/worker/test_comm_team.inc"
 #include "tests/unit/worker/optim/far_memory.h"
@@ -22,11 +23,12 @@ struct replica {
     struct tree tree;
     struct wire *wire;
     struct optim *o;
-    float *pool, *w;
+    float *pool, *w, *vectors;
+    uint16_t *matrices; /* NULL: weights in f32 */
     uint64_t step;
 };
 
-static int open_replica(struct comm_world *w, struct replica *b)
+static int open_replica(struct comm_world *w, struct replica *b, bool narrow)
 {
     const struct kern_ops *k = kern_plain();
     struct wire_cfg wc = {.group = team_all(w, "dp"), .codec = "none", .seed = 3};
@@ -62,7 +64,20 @@ static int open_replica(struct comm_world *w, struct replica *b)
                             .beta2 = 0.95,
                             .eps = 1e-8};
     mesh_init(&oc.mesh, 1, 1, comm_size(w), 1, me);
+    if (narrow) {
+        oc.narrow = true;
+        oc.weights = NULL;
+        oc.matrices = b->matrices = calloc(b->p.weight_n, sizeof(*b->matrices));
+        oc.vectors = b->vectors = calloc(b->p.vector_n, sizeof(*b->vectors));
+    }
     GOOD(optim_new(&oc, &b->o, &err));
+    for (int i = 0; narrow && i < 2; i++) {
+        const struct optim_range *r = &optim_ranges(b->o)[i];
+
+        params_fill_part(&b->p, 1, 2, r->begin, r->end, optim_master(b->o) + r->state);
+    }
+    if (narrow)
+        GOOD(optim_publish(b->o, &err));
     return 0;
 }
 
@@ -75,6 +90,8 @@ static void close_replica(struct replica *b)
     kern_plain()->stream_free(b->s);
     free(b->pool);
     free(b->w);
+    free(b->vectors);
+    free(b->matrices);
 }
 
 /* Gradients that push every weight the same way, whichever replica adds them. */
@@ -113,7 +130,7 @@ static int changes_its_way(struct team *t, struct comm_world *w)
     float first;
 
     (void)t;
-    NEED(open_replica(w, &b) == 0);
+    NEED(open_replica(w, &b, false) == 0);
     first = b.w[b.p.v[0].at];
     for (size_t i = 0; i < COUNT(ways); i++) {
         GOOD(optim_settle(b.o, &err));
@@ -130,6 +147,61 @@ static int changes_its_way(struct team *t, struct comm_world *w)
     NEED(first > 0.5f * 1e-2f * STEPS * COUNT(ways) && first < 1.5f * 1e-2f * STEPS * COUNT(ways));
     close_replica(&b);
     return 0;
+}
+
+/* Everything of narrow is what comes of rounding wide, or stands there as it is. */
+static int is_rounded(struct comm_world *w, const struct replica *wide, const struct replica *narrow)
+{
+    for (size_t e = 0; e < wide->p.weight_n; e++)
+        NEED(narrow->matrices[e] == bf16_from_float(wide->w[e]));
+    for (int i = 0; i < wide->p.n; i++) {
+        const struct param *q = &wide->p.v[i];
+
+        if (q->ndim == 1)
+            NEED(memcmp(narrow->vectors + q->vector_at, wide->w + q->at, q->n * sizeof(float)) == 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        const struct optim_range *r = &optim_ranges(narrow->o)[i];
+
+        NEED(memcmp(optim_master(narrow->o) + r->state, wide->w + r->begin, (r->end - r->begin) * sizeof(float)) == 0);
+    }
+    return 0;
+}
+
+static int holds_them_in_bf16(struct team *t, struct comm_world *w)
+{
+    struct replica wide, narrow;
+    struct optim_odd odd;
+
+    (void)t;
+    NEED(open_replica(w, &wide, false) == 0 && open_replica(w, &narrow, true) == 0);
+    NEED(optim_master(wide.o) == NULL && narrow.p.vector_n > 0);
+    NEED(is_rounded(w, &wide, &narrow) == 0);
+    NEED(steps(w, &wide, STEPS) == 0 && steps(w, &narrow, STEPS) == 0);
+    NEED(is_rounded(w, &wide, &narrow) == 0 && optim_settled(narrow.o));
+    GOOD(optim_check_replicas(narrow.o, 0, 1, &odd, &err));
+    GOOD(optim_share(narrow.o, &err));
+    NEED(is_rounded(w, &wide, &narrow) == 0);
+    for (int k = 0; k < 2 && comm_size(w) > 1; k++) { /* what one of them has otherwise is found */
+        if (comm_rank(w) == 1 && k == 0)
+            narrow.matrices[7] ^= 1;
+        else if (comm_rank(w) == 1)
+            narrow.vectors[7] += 1;
+        NEED(optim_check_replicas(narrow.o, 0, 1, &odd, NULL) == -EDOM);
+        GOOD(optim_publish(narrow.o, &err));
+        NEED(is_rounded(w, &wide, &narrow) == 0);
+    }
+    close_replica(&narrow);
+    close_replica(&wide);
+    return 0;
+}
+
+static void in_bf16_replicas_hold_the_rounded_weights_and_owners_the_masters(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 3; n++)
+        team_run(n, TEAM_SHM, 0, holds_them_in_bf16, NULL);
+    team_run(2, TEAM_UCX, 0, holds_them_in_bf16, NULL);
 }
 
 static void replicas_follow_a_wire_that_changes_its_way(void **state)
@@ -169,7 +241,7 @@ static int differs(struct team *t, struct comm_world *w)
     struct merr why;
 
     (void)t;
-    NEED(open_replica(w, &b) == 0 && steps(w, &b, 1) == 0);
+    NEED(open_replica(w, &b, false) == 0 && steps(w, &b, 1) == 0);
     GOOD(optim_check_replicas(b.o, 0, 1, &odd, &err));
     if (me == culprit)
         ((uint32_t *)b.w)[b.p.weight_n - 1] ^= 1;
@@ -246,6 +318,7 @@ static void each_weight_has_its_turn(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(in_bf16_replicas_hold_the_rounded_weights_and_owners_the_masters),
         cmocka_unit_test(replicas_follow_a_wire_that_changes_its_way),
         cmocka_unit_test(a_replica_with_another_bit_is_named_by_all),
         cmocka_unit_test(who_is_odd_is_who_is_not_like_most),

@@ -191,10 +191,30 @@ static void too_little_room_is_an_error_and_leaves_no_file(void **state)
     assert_int_equal(handoff_bytes(memory), 0);
 }
 
+static void masters_lie_behind_the_moments(void **state)
+{
+    struct handoff_cfg cfg = {.memory = memory, .weight_n = WEIGHTS, .masters = true, .arena_bytes = ARENA};
+    struct handoff *k;
+
+    (void)state;
+    assert_int_equal(handoff_open(&cfg, &k, NULL), 0);
+    assert_ptr_equal(handoff_master(k), handoff_v(k) + WEIGHTS);
+    handoff_master(k)[WEIGHTS - 1] = 5.5F;
+    handoff_close(k);
+    assert_int_equal(handoff_open(&cfg, &k, NULL), 0);
+    assert_true(handoff_master(k)[WEIGHTS - 1] == 5.5F);
+    handoff_close(k);
+    cfg.masters = false;
+    assert_int_equal(handoff_open(&cfg, &k, NULL), 0);
+    assert_null(handoff_master(k));
+    handoff_close(k);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_one_generation_leaves_the_next_finds, make_memory, drop_memory),
+        cmocka_unit_test_setup_teardown(masters_lie_behind_the_moments, make_memory, drop_memory),
         cmocka_unit_test_setup_teardown(replicas_that_are_no_more_give_their_memory_back, make_memory, drop_memory),
         cmocka_unit_test_setup_teardown(ranks_that_share_sequences_have_files_of_their_own, make_memory, drop_memory),
         cmocka_unit_test_setup_teardown(a_mark_is_there_whole_or_not_at_all, make_memory, drop_memory),

@@ -124,10 +124,11 @@ static struct plan_memory of_engine(struct twin *t, int r, int replica, const in
                           .mesh = {.dp = t->shape.dp, .dp_index = replica},
                           .leaves = t->job.virtual_workers,
                           .zero = t->job.zero,
+                          .narrow = t->job.bf16 && t->job.zero && !t->job.dp_coded,
                           .coded = t->shape.dp > 1 && t->job.dp_coded};
 
     plan_leaves(t->job.virtual_workers, t->shape.dp, replica, &begin, &end);
-    m.weights = p.weight_n * (sizeof(float) + (t->job.bf16 ? kern_size(type) : 0));
+    m.weights = p.weight_n * (t->job.bf16 ? kern_size(type) : 0) + (o.narrow ? p.vector_n : p.weight_n) * sizeof(float);
     m.gradients = p.grad_n * (size_t)tree_buffers(begin, end) * sizeof(float);
     m.optimizer = optim_bytes(&o);
     for (int i = 0; i < t->shape.chunks; i++) {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bf16.h"
 #include "worker/engine/kernels/cpu/bf16.h"
 #include "worker/engine/kernels/cpu/native.h"
 #include "worker/engine/kernels/host.h"
@@ -624,18 +625,27 @@ static int embedding_backward(struct kern_stream *s, const float *dy, int first,
     return 0;
 }
 
-static int embedding_forward(struct kern_stream *s, const float *table, int first, int rows, int cols,
-                             const int32_t *token, int tokens, float *y, struct merr *err)
+static void widen(const uint16_t *x, size_t n, float *y)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = bf16_to_float(x[i]);
+}
+
+static int embedding_forward(struct kern_stream *s, enum kern_type type, const void *table, int first, int rows,
+                             int cols, const int32_t *token, int tokens, float *y, struct merr *err)
 {
     (void)s;
     (void)err;
     for (int t = 0; t < tokens; t++, y += cols) {
         int64_t row = (int64_t)token[t] - first;
+        size_t at = (size_t)row * (size_t)cols;
 
-        if (row >= 0 && row < rows)
-            memcpy(y, table + (size_t)row * (size_t)cols, (size_t)cols * sizeof(*y));
-        else
+        if (row < 0 || row >= rows)
             memset(y, 0, (size_t)cols * sizeof(*y));
+        else if (type == KERN_BF16)
+            widen((const uint16_t *)table + at, (size_t)cols, y);
+        else
+            memcpy(y, (const float *)table + at, (size_t)cols * sizeof(*y));
     }
     return 0;
 }

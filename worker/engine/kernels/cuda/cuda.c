@@ -395,16 +395,16 @@ static int dropout(struct kern_stream *s, const struct kern_dropout *d, const fl
 
 /* --- embedding and loss ------------------------------------------------------------------------------------------- */
 
-static int embedding_forward(struct kern_stream *s, const float *table, int first, int rows, int cols,
-                             const int32_t *token, int tokens, float *y, struct merr *err)
+static int embedding_forward(struct kern_stream *s, enum kern_type type, const void *table, int first, int rows,
+                             int cols, const int32_t *token, int tokens, float *y, struct merr *err)
 {
     struct upload up = {.host = token, .bytes = (size_t)tokens * sizeof(*token)};
     int r = stream_upload(s, &up, 1, err);
 
     if (r)
         return r;
-    return done(launch_embedding_forward(s->queue, table, first, rows, cols, up.device, tokens, y), "an embedding",
-                err);
+    return done(launch_embedding_forward(s->queue, type, table, first, rows, cols, up.device, tokens, y),
+                "an embedding", err);
 }
 
 struct occurrences { /* of the table's rows among tokens, each row's in ascending order */

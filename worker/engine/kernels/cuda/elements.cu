@@ -415,8 +415,8 @@ struct adamw {
     }
 };
 
-struct look_up {
-    const float *table;
+template <typename T> struct look_up {
+    const T *table;
     int first, rows, cols;
     const int32_t *token;
     float *y;
@@ -426,7 +426,7 @@ struct look_up {
         const place p = place_of(i, (uint32_t)cols);
         const int64_t row = (int64_t)token[p.row] - first;
 
-        y[i] = row >= 0 && row < rows ? table[(size_t)row * (size_t)cols + p.col] : 0;
+        y[i] = row >= 0 && row < rows ? get(table + (size_t)row * (size_t)cols + p.col) : 0;
     }
 };
 
@@ -571,10 +571,14 @@ int launch_adamw(void *stream, const struct kern_adamw *a, const struct kern_ada
                      adamw{*a, *a->step, step});
 }
 
-int launch_embedding_forward(void *stream, const float *table, int first, int rows, int cols, const int32_t *token,
-                             int tokens, float *y)
+int launch_embedding_forward(void *stream, enum kern_type type, const void *table, int first, int rows, int cols,
+                             const int32_t *token, int tokens, float *y)
 {
-    return run_each(stream, (size_t)tokens * (size_t)cols, look_up{table, first, rows, cols, token, y});
+    const size_t n = (size_t)tokens * (size_t)cols;
+
+    if (type == KERN_BF16)
+        return run_each(stream, n, look_up<bf16>{(const bf16 *)table, first, rows, cols, token, y});
+    return run_each(stream, n, look_up<float>{(const float *)table, first, rows, cols, token, y});
 }
 
 int launch_epilogue(void *stream, const float *acc, const float *bias, int m, int n, int ldc, enum kern_type type,

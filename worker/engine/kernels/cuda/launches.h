@@ -33,8 +33,8 @@ int launch_rope(void *stream, enum kern_type type, void *x, int rows, int heads,
                 const int32_t *position, const float *freq, bool inverse);
 /* step: device memory; NULL: *a->step */
 int launch_adamw(void *stream, const struct kern_adamw *a, const struct kern_adamw_step *step);
-int launch_embedding_forward(void *stream, const float *table, int first, int rows, int cols, const int32_t *token,
-                             int tokens, float *y);
+int launch_embedding_forward(void *stream, enum kern_type type, const void *table, int first, int rows, int cols,
+                             const int32_t *token, int tokens, float *y);
 
 /* What follows a product whose sums are in acc [m,n], row stride ldc like c and aux: c = acc (+ bias), rounded once to
  * type; with aux, that goes to aux and c = gelu(aux). acc may be c or aux when type is f32. */
