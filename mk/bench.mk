@@ -19,6 +19,7 @@ $(eval $(call bench_program,scheduler,scheduler,scheduler))
 $(eval $(call bench_program,sequence,sequence,scheduler))
 $(eval $(call bench_program,diagnose,diagnose,scheduler))
 $(eval $(call bench_program,compress,compress,compress))
+$(eval $(call bench_program,comm,comm,engine))
 $(eval $(call bench_program,train-matrix,train/matrix,engine))
 $(eval $(call bench_program,checkpoint-measure,checkpoint/measure,checkpoint))
 

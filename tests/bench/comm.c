@@ -11,13 +11,13 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/io.h"
 #include "worker/engine/comm/comm.h"
 
-#define CALLS_MAX 64
+#define CALLS_MAX 400
 
 static const struct way {
     const char *name, *transport;
@@ -31,38 +31,51 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static double median_s(int64_t *us, int n)
+static double median_s(int64_t *ns, int n)
 {
-    qsort(us, (size_t)n, sizeof(*us), by_value);
-    return (double)(us[n / 2] > 0 ? us[n / 2] : 1) * 1e-6;
+    qsort(ns, (size_t)n, sizeof(*ns), by_value);
+    return (double)(ns[n / 2] > 0 ? ns[n / 2] : 1) * 1e-9;
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
 }
 
 static int measure(struct comm_group *g, const struct way *way, size_t bytes, int calls, float *x, char *y, bool prints,
                    struct merr *err)
 {
-    int64_t reduce_us[CALLS_MAX], copy_us[CALLS_MAX];
+    int64_t reduce_ns[CALLS_MAX] = {0}, copy_ns[CALLS_MAX] = {0};
     double reduce, copy;
 
     for (int k = 0; k < calls; k++) {
-        int64_t t = clock_mono_us();
+        int64_t t = now_ns();
         int r;
 
         memcpy(y, x, bytes);
-        copy_us[k] = clock_mono_us() - t;
+        copy_ns[k] = now_ns() - t;
         r = comm_barrier(g, err);
-        t = clock_mono_us();
+        t = now_ns();
         if (r == 0)
             r = comm_all_reduce(g, x, bytes / sizeof(*x), COMM_F32, COMM_MAX, err);
         if (r < 0)
             return r;
-        reduce_us[k] = clock_mono_us() - t;
+        reduce_ns[k] = now_ns() - t;
     }
-    reduce = (double)bytes / median_s(reduce_us, calls) * 1e-9;
-    copy = (double)bytes / median_s(copy_us, calls) * 1e-9;
+    reduce = (double)bytes / median_s(reduce_ns, calls) * 1e-9;
+    copy = (double)bytes / median_s(copy_ns, calls) * 1e-9;
     if (prints)
         (void)printf("{\"bench\": \"comm\", \"metric\": \"all_reduce %s %zu KiB 2 ranks\", \"value\": %.3f, "
                      "\"unit\": \"GB/s\", \"reference\": \"memcpy %.3f GB/s\", \"ratio\": %.3f}\n",
                      way->name, bytes >> 10, reduce, copy, reduce / copy);
+    if (prints)
+        (void)printf("{\"bench\": \"comm\", \"metric\": \"fastest all_reduce %s %zu KiB 2 ranks\", \"value\": %.1f, "
+                     "\"unit\": \"us\", \"reference\": \"memcpy %.1f us\", \"ratio\": %.3f}\n",
+                     way->name, bytes >> 10, (double)reduce_ns[0] * 1e-3, (double)copy_ns[0] * 1e-3,
+                     (double)copy_ns[0] / (double)reduce_ns[0]);
     (void)fflush(stdout);
     return 0;
 }
@@ -79,6 +92,7 @@ static int rank_run(int rank, const struct way *way, const char *folder, bool qu
                            .node_of = node,
                            .shared_bytes = way->arena ? most : 0,
                            .timeout_us = 30000000,
+                           .threads = 1,
                            .transport = way->transport};
     struct comm_world *w = NULL;
     struct comm_group *g;

@@ -61,6 +61,8 @@ struct comm_cfg {
     int shared_fd;         /* a file in memory of at least as many bytes, rounded up to pages, to be the arena; borrowed
                               during the call. What it holds stays. 0: a new arena, zeroed */
     int64_t timeout_us;    /* of each wait; 0: 120 s */
+    int threads;           /* of each rank of the node: where they all have a core, a wait looks on for longer before it
+                              sleeps; 0: it never does */
     struct flight *flight; /* borrowed for the world's life; never NULL */
     const char *transport; /* NULL: as described; "ucx": UCX even inside a node (tests) */
     const struct device_ops *device; /* of the GPU that this rank computes on, or NULL; lives for ever */

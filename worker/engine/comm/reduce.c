@@ -9,9 +9,17 @@
 #define MAX_INT(a, b) ((a) > (b) ? (a) : (b))
 #define MAX_REAL(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))
 
+/* One for wider vectors, chosen where the program starts, before what sanitizers need is there. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&               \
+    !defined(__SANITIZE_THREAD__)
+#define WIDER __attribute__((target_clones("avx2", "default")))
+#else
+#define WIDER
+#endif
+
 /* Sums of integers are taken in an unsigned type U, where wrapping is defined. */
 #define FOLD(name, T, COMBINE)                                                                                         \
-    static void name(char *dst, const void *const *src, int n, size_t count)                                           \
+    WIDER static void name(char *dst, const void *const *src, int n, size_t count)                                     \
     {                                                                                                                  \
         T acc[TILE];                                                                                                   \
                                                                                                                        \

@@ -9,7 +9,8 @@
 #include "base/clock.h"
 #include "base/try.h"
 
-#define SPINS 64         /* empty looks before sleeping: some microseconds */
+#define SPINS 64         /* empty looks between two at the clock: some microseconds */
+#define SPIN_US 100      /* about what sleeping and being woken cost */
 #define MOVES_TOLD 1024  /* moves without a pause between two words to those who watch */
 #define WATCH_SPINS 2000 /* looks at a GPU before sleeping: about as long as it takes to move a mebibyte */
 #define WATCH_NAP_US 100 /* short: GPUs tell nobody when they are done */
@@ -25,6 +26,24 @@ void wait_clear(struct wait *w)
 {
     free(w->peer);
     w->peer = NULL;
+}
+
+void wait_spin(struct wait *w)
+{
+    w->spin_us = w->spin_most_us = SPIN_US;
+}
+
+int64_t wait_spin_next(int64_t spin_us, int64_t most_us, int64_t waited_us)
+{
+    return waited_us <= 2 * most_us ? most_us : spin_us / 2;
+}
+
+/* The core's other thread may go on meanwhile. */
+static inline void relax(void)
+{
+#ifdef __x86_64__
+    __builtin_ia32_pause();
+#endif
 }
 
 void wait_add(struct wait *w, const struct wait_source *ops, void *self)
@@ -177,21 +196,29 @@ static int64_t nap_us(const struct wait *w, int64_t left_us)
 int wait_for(struct wait *w, bool (*over)(const void *of), const void *of, int rank, const char *group)
 {
     const struct goal goal = {over, of};
-    int64_t deadline = 0, looked = 0, now;
+    int64_t deadline = 0, looked = 0, still = 0, slept = 0, now;
     unsigned idle = 0, moves = 0, told = 0;
 
     while (!w->failure.code && !over(of)) {
         if (wait_progress(w)) {
             idle = 0;
+            still = 0;
             if (++moves % MOVES_TOLD == 0)
                 flight_moved(w->flight);
             if (flight_aborted(w->flight))
                 (void)told_to_give_up(w, rank);
             continue;
         }
-        if (over(of) || w->failure.code || ++idle < SPINS)
+        if (over(of) || w->failure.code)
+            continue;
+        relax();
+        if (++idle % SPINS != 0)
             continue;
         now = clock_mono_us();
+        still = still ? still : now;
+        if (now - still < w->spin_us)
+            continue;
+        slept = slept ? slept : still;
         if (!deadline)
             deadline = now + w->timeout_us;
         if (now - looked >= WAIT_SLICE_US / 2 || w->peer[rank].lost || w->peer[rank].left) {
@@ -205,6 +232,8 @@ int wait_for(struct wait *w, bool (*over)(const void *of), const void *of, int r
         if (!over(of))
             wait_nap(w, nap_us(w, deadline - now));
     }
+    if (slept)
+        w->spin_us = wait_spin_next(w->spin_us, w->spin_most_us, clock_mono_us() - slept);
     if (w->failure.code)
         wait_abandon(w);
     return w->failure.code;

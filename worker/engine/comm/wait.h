@@ -1,7 +1,9 @@
 /* wait - how a rank waits for others: what is under way goes on meanwhile, and every wait ends
  *
  * A world has one. Whoever moves something (transports, messages, GPUs) is a source: a wait lets all sources go on,
- * and once none of them has had anything to do for some microseconds it sleeps until one of them may have. Besides its
+ * and once none of them has had anything to do for a while it sleeps until one of them may have. The while is some
+ * microseconds; where each thread of the node's ranks has a core, it is as long as falling asleep and being woken take,
+ * unless the waits before were much longer, for which looking on longer was in vain. Besides its
  * own success a wait ends by the abort order of the flight page (-ECANCELED), a peer that is gone (-ECONNRESET), or its
  * deadline (-ETIMEDOUT); each is kept as the world's failure. Used by one thread at a time.
  */
@@ -43,6 +45,8 @@ struct wait {
     struct failure failure;
     struct flight *flight; /* borrowed */
     int64_t timeout_us;    /* of each wait */
+    int64_t spin_us;       /* how long a wait looks on where nothing moves before it sleeps, */
+    int64_t spin_most_us;  /* at most; 0: a few looks */
     int rank, size;
     struct wait_peer *peer; /* by rank */
     int sources, sleepers;  /* sleepers: sources that announce sleeps or are armed */
@@ -56,6 +60,10 @@ struct wait {
 /* Returns 0 or -ENOMEM. */
 int wait_init(struct wait *w, int rank, int size, struct flight *flight, int64_t timeout_us, struct merr *err);
 void wait_clear(struct wait *w);
+/* Waits may keep a core busy while nothing moves, for a bounded time each. */
+void wait_spin(struct wait *w);
+/* The next wait's spin_us, of at most most_us, after one that slept and took so long in all. */
+int64_t wait_spin_next(int64_t spin_us, int64_t most_us, int64_t waited_us);
 void wait_add(struct wait *w, const struct wait_source *ops, void *self); /* both borrowed; WAIT_SOURCES_MAX at most */
 
 void wait_remove(struct wait *w, const void *self); /* one that is going; one that is not there is fine */

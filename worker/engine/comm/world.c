@@ -7,6 +7,7 @@
  */
 #include <assert.h>
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +53,17 @@ static int check_cfg(const struct comm_cfg *cfg, struct merr *err)
     if (cfg->shared_bytes > SHARED_MAX)
         return merr_set(err, -EINVAL, "%zu bytes of shared memory are more than %llu", cfg->shared_bytes, SHARED_MAX);
     return transports_check(cfg->transport, err);
+}
+
+/* Whether each thread of the node's ranks has a core to itself, as far as is known here. */
+static bool have_cores(const struct comm_cfg *cfg)
+{
+    int ranks = 0;
+    cpu_set_t set;
+
+    for (int i = 0; i < cfg->size; i++)
+        ranks += !cfg->node_of || cfg->node_of[i] == cfg->node_of[cfg->rank];
+    return cfg->threads > 0 && sched_getaffinity(0, sizeof(set), &set) == 0 && ranks * cfg->threads <= CPU_COUNT(&set);
 }
 
 /* All tell all what they have for a GPU: whoever leaves it knows that all ways work. */
@@ -114,6 +126,8 @@ static int make(struct comm_world *w, const struct comm_cfg *cfg, struct merr *e
                                                .size = cfg->size,
                                                .generation = cfg->generation,
                                                .flight = cfg->flight}};
+    if (have_cores(cfg))
+        wait_spin(&w->wait);
     messages_host(&w->messages, &w->host);
     w->groups = (struct groups){
         .wait = &w->wait, .messages = &w->messages, .ways = &w->ways, .node_of = w->node_of, .gpu = &w->gpu};

@@ -707,7 +707,8 @@ static int rank_run(const struct measure_cfg *cfg, int rank, const char *folder,
                              .rendezvous = folder,
                              .node_of = node_of,
                              .shared_bytes = SHARED,
-                             .timeout_us = WAIT_US};
+                             .timeout_us = WAIT_US,
+                             .threads = cfg->threads};
     json_auto_t *doc = NULL;
 
     for (int i = 0; i < cfg->devices; i++)

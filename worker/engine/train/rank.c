@@ -145,6 +145,7 @@ int rank_meet(struct rank *rank, size_t shared_bytes, int shared_fd, struct merr
         .flight = rank->flight,
         .shared_bytes = shared_bytes,
         .shared_fd = shared_fd,
+        .threads = rank->run.threads,
     };
 
     TRY(use_nccl(rank, &cfg, err));

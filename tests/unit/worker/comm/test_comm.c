@@ -311,6 +311,38 @@ static int odd_groups(struct team *t, struct comm_world *w)
     return 0;
 }
 
+/* Processor time of this process. */
+static double spent_s(void)
+{
+    struct timespec t;
+
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Rank 1 comes two seconds late, as one that saves or computes for long. */
+static int waits_long(struct team *t, struct comm_world *w)
+{
+    struct comm_group *g = team_all(w, "world");
+    double before;
+
+    (void)t;
+    for (int i = 0; i < 100; i++) /* short waits, after which a rank looks on for longest */
+        GOOD(comm_barrier(g, &err));
+    if (comm_rank(w) == 1)
+        (void)poll(NULL, 0, 2000);
+    before = spent_s();
+    GOOD(comm_barrier(g, &err));
+    NEED(spent_s() - before < 0.1);
+    return 0;
+}
+
+static void a_rank_that_waits_long_sleeps(void **state)
+{
+    (void)state;
+    team_run(2, TEAM_SHM, 0, waits_long, NULL);
+}
+
 static void a_bad_argument_is_refused_and_the_world_goes_on(void **state)
 {
     (void)state;
@@ -326,6 +358,7 @@ int main(void)
         cmocka_unit_test(every_call_is_right_between_gpus),
         cmocka_unit_test(seventeen_megabytes_are_right_on_all_ways),
         cmocka_unit_test(groups_of_some_ranks_do_not_disturb_each_other),
+        cmocka_unit_test(a_rank_that_waits_long_sleeps),
         cmocka_unit_test(a_bad_argument_is_refused_and_the_world_goes_on),
     };
 

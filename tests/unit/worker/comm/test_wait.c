@@ -12,7 +12,8 @@
 
 struct fake { /* a source */
     struct wait *wait;
-    int moves;          /* progress has so many more to make, */
+    int empty;          /* progress finds nothing so often first; */
+    int moves;          /* then it has so many more to make, */
     bool *done;         /* and sets this with the last; NULL: nothing */
     bool late, unheard; /* late: something happens between falling asleep and sleeping */
     int lost, left;     /* of ranks, found at a look; -1: none */
@@ -30,6 +31,8 @@ static bool fake_progress(void *self)
         *f->done = true;
         return true;
     }
+    if (f->empty > 0 && f->empty--)
+        return false;
     if (f->moves == 0)
         return false;
     if (--f->moves == 0 && f->done)
@@ -153,6 +156,43 @@ static void a_wait_sleeps_with_its_only_sleeper_and_is_awake_after_each_time(voi
     assert_true(s.a.announced == 3 && s.a.awakes == 3);
     assert_int_equal(s.a.slept_us, WAIT_SLICE_US);
     end(&s);
+}
+
+static void a_wait_that_may_spin_looks_on_before_it_sleeps(void **state)
+{
+    struct scene s;
+
+    (void)state;
+    begin(&s, 10000000);
+    wait_spin(&s.wait);
+    assert_true(s.wait.spin_us > 0 && s.wait.spin_us <= 1000);
+    s.wait.spin_us = 10000000; /* for ever, here */
+    s.a.empty = 100000;        /* looks before it moves */
+    s.a.moves = 1;
+    s.a.done = &s.done;
+    assert_int_equal(until(&s), 0);
+    assert_int_equal(s.a.announced + s.a.sleeps, 0);
+    end(&s);
+    begin(&s, 10000000); /* where more threads run than there are cores */
+    assert_int_equal(s.wait.spin_us, 0);
+    s.a.empty = 100000;
+    s.a.done = &s.done;
+    assert_int_equal(until(&s), 0);
+    assert_int_equal(s.a.sleeps, 3);
+    end(&s);
+}
+
+static void long_waits_soon_spin_no_more_until_one_was_short(void **state)
+{
+    int64_t spin_us = 100;
+
+    (void)state;
+    for (int i = 0; i < 7; i++) /* all that they spend in vain is twice the first */
+        spin_us = wait_spin_next(spin_us, 100, 50000);
+    assert_int_equal(spin_us, 0);
+    assert_int_equal(wait_spin_next(0, 100, 50000), 0);
+    assert_int_equal(wait_spin_next(0, 100, 150), 100);
+    assert_int_equal(wait_spin_next(0, 0, 50), 0);
 }
 
 static void what_happens_while_falling_asleep_is_not_slept_through(void **state)
@@ -291,6 +331,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_wait_lets_all_sources_go_on_and_does_not_sleep_while_one_moves),
         cmocka_unit_test(a_wait_sleeps_with_its_only_sleeper_and_is_awake_after_each_time),
+        cmocka_unit_test(a_wait_that_may_spin_looks_on_before_it_sleeps),
+        cmocka_unit_test(long_waits_soon_spin_no_more_until_one_was_short),
         cmocka_unit_test(what_happens_while_falling_asleep_is_not_slept_through),
         cmocka_unit_test(two_sleepers_are_polled_together),
         cmocka_unit_test(sleeps_are_short_while_something_ends_that_wakes_nobody),
