@@ -82,6 +82,12 @@ void quarantine_tell(const json_t *list); /* what a list of jobs says of records
 int secrets_set(struct cli *c);
 int secrets_list(struct cli *c);
 int secrets_delete(struct cli *c);
+int schedules_add(struct cli *c);
+int schedules_list(struct cli *c);
+int schedules_show(struct cli *c);
+int schedules_run(struct cli *c);
+int schedules_change(struct cli *c); /* enable, disable */
+int schedules_delete(struct cli *c);
 int webhooks_add(struct cli *c);
 int webhooks_list(struct cli *c);
 int webhooks_show(struct cli *c);

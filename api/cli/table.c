@@ -34,6 +34,8 @@
 #define SEED_MAX (INT64_C(1) << 60)
 
 static const char *const project_roles[] = {"member", "manager", "none", NULL};
+static const char *const overlaps[] = {"skip", "queue", NULL};
+static const char *const missed[] = {"skip", "run-once", NULL};
 static const char *const webhook_formats[] = {"json", "slack", "email", NULL};
 static const char *const retry_states[] = {"failed", "cancelled", NULL};
 static const char *const dtypes[] = {"f32", "bf16", "f16", NULL};
@@ -300,6 +302,22 @@ static const struct command commands[] = {
      "muster secret set hf < hf.token", secrets_set, true, {{0}}},
     {"secret list", "", 0, 0, "show the names of your secrets", "muster secret list", secrets_list, true, {{0}}},
     {"secret delete", "NAME", 1, 1, "forget a secret", "muster secret delete hf", secrets_delete, true, {{0}}},
+    {"schedule add", "NAME CRON SPEC", 3, 3, "have a job submitted again and again, at times of cron",
+     "muster schedule add nightly '30 2 * * mon-fri' job.yaml --timezone UTC", schedules_add, true,
+     {{"timezone", 0, "ZONE", "whose clocks CRON means: UTC, or one such as Europe/Berlin", TEXT, .def = "UTC"},
+      {"overlap", 0, "HOW", "while its last job has not ended: skip leaves a time out, queue has it wait for that job",
+       ONE_OF(overlaps), .def = "skip"},
+      {"missed", 0, "HOW", "of times at which no server ran: skip, or run-once for all of them together",
+       ONE_OF(missed), .def = "skip"}}},
+    {"schedule list", "", 0, 0, "show your schedules", "muster schedule list", schedules_list, true, {{0}}},
+    {"schedule show", "NAME", 1, 1, "show a schedule", "muster schedule show nightly", schedules_show, true, {{0}}},
+    {"schedule run", "NAME", 1, 1, "submit its job now", "muster schedule run nightly", schedules_run, true, {{0}}},
+    {"schedule enable", "NAME", 1, 1, "switch a schedule on again", "muster schedule enable nightly", schedules_change,
+     true, {{0}}},
+    {"schedule disable", "NAME", 1, 1, "switch a schedule off", "muster schedule disable nightly", schedules_change,
+     true, {{0}}},
+    {"schedule delete", "NAME", 1, 1, "forget a schedule; the jobs that it made stay", "muster schedule delete nightly",
+     schedules_delete, true, {{0}}},
     {"webhook add", "NAME URL", 2, 2, "have what happens to your jobs sent to an address",
      "muster webhook add oncall https://hooks.example.org/muster --on job.failed", webhooks_add, true,
      {{"on", 0, "NOTICE,…", "of what, such as job.failed (default job.succeeded and job.failed); none: of jobs that "

@@ -9,13 +9,14 @@
 /* It would be taken later: 429, and when to come back. */
 #define REFUSE_NOW(call, after_s, code, ...)                                                                           \
     do {                                                                                                               \
-        http_set_header((call)->req, "Retry-After", after_s);                                                          \
+        if ((call)->req)                                                                                               \
+            http_set_header((call)->req, "Retry-After", after_s);                                                      \
         call_problem(call, 429, code, __VA_ARGS__);                                                                    \
     } while (0)
 
 static bool is_admin(const struct call *call)
 {
-    return http_identity(call->req)->role == ROLE_ADMIN;
+    return call_who(call)->role == ROLE_ADMIN;
 }
 
 /* What this server holds, all users together. */
@@ -113,7 +114,7 @@ bool admission_submit(struct core *c, struct call *call, const struct job *j, si
         return false;
     }
     bytes += (size_t)j->tasks * ARRAY_TASK_BYTES;
-    if (!rights_submits(c, http_identity(call->req), j->project))
+    if (!rights_submits(c, call_who(call), j->project))
         call_problem(call, 403, "not-a-member", "user '%s' is no member of project '%s'; its managers can change that",
                      j->user, j->project);
     if (call->status == 0 && p && !is_admin(call))
@@ -138,7 +139,7 @@ bool admission_change(struct core *c, struct call *call, const struct job *j, co
     const struct project *p = project_find(&c->cluster.projects, j->project);
     int priority = to->priority, min = to->min;
 
-    if (is_longer(to->time_s, j->time_s) && !is_admin(call) && !rights_manages(c, http_identity(call->req), j->project))
+    if (is_longer(to->time_s, j->time_s) && !is_admin(call) && !rights_manages(c, call_who(call), j->project))
         call_problem(call, 403, "not-a-manager",
                      "the time limit of a job is made longer by managers of its project and admins; its owner makes it "
                      "shorter, or gives it more time by resuming it when it has ended by its limit");
@@ -158,7 +159,7 @@ bool admission_stream(struct core *c, struct call *call, size_t own, size_t othe
         return true;
     if (own >= (size_t)c->cfg.user.streams)
         REFUSE_NOW(call, "5", "too-many-streams", "user '%s' follows %zu streams, and may follow %d",
-                   http_identity(call->req)->user, own, c->cfg.user.streams);
+                   call_who(call)->user, own, c->cfg.user.streams);
     else if (others >= most - most / ADMISSION_RESERVE)
         REFUSE_NOW(call, "5", "too-many-streams", "%zu streams of users are the most that this server serves", others);
     return call->status == 0;

@@ -17,7 +17,7 @@ bool after_check(struct core *c, struct call *call, const struct job *j)
 
         if (j->after[i].job >= c->jobs.next && j->after[i].job < j->id)
             continue; /* of the same batch */
-        if (row && rights_sees(c, http_identity(call->req), row->user->name, row->project->name))
+        if (row && rights_sees(c, call_who(call), row->user->name, row->project->name))
             continue;
         (void)snprintf(pointer, sizeof(pointer), "/after/%zu/job", i);
         (void)snprintf(message, sizeof(message), "no job 'j%llu'; it is not known, or not any more",

@@ -188,6 +188,24 @@ enum http_auth auth_look_up(struct auth *a, const char *token, int64_t wall_us, 
     return answer;
 }
 
+bool auth_user(struct auth *a, const char *user, int64_t wall_us, struct http_identity *ret)
+{
+    bool found = false;
+
+    (void)pthread_rwlock_rdlock(&a->lock);
+    for (size_t i = 0; i < a->n; i++) {
+        const struct auth_entry *e = &a->v[i];
+
+        if (*e->who.node || e->who.role == ROLE_AGENT || strcmp(e->who.user, user) != 0 ||
+            (e->expires_us != 0 && wall_us >= e->expires_us) || (found && e->who.role <= ret->role))
+            continue;
+        *ret = e->who;
+        found = true;
+    }
+    (void)pthread_rwlock_unlock(&a->lock);
+    return found;
+}
+
 enum agent_verdict auth_agent_may(struct auth *a, const struct http_identity *who, const char *node)
 {
     struct agent_ask ask = {.bound = who->node, .node = node};

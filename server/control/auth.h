@@ -30,6 +30,9 @@ const char *auth_run_key(const struct auth *a);
 /* As http_auth_fn. */
 enum http_auth auth_look_up(struct auth *a, const char *token, int64_t wall_us, struct http_identity *ret);
 
+/* A user's rights at a time, by the strongest of their tokens that are good then. False: they have none. Any thread. */
+bool auth_user(struct auth *a, const char *user, int64_t wall_us, struct http_identity *ret);
+
 /* Whether an agent of this identity may speak for a node. Any thread. */
 enum agent_verdict auth_agent_may(struct auth *a, const struct http_identity *who, const char *node);
 

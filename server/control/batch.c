@@ -86,29 +86,36 @@ static void blame(struct call *call, size_t i)
     }
 }
 
-/* Read one and have it admitted. False: the call is answered. */
-static bool prepare_one(struct core *c, struct call *call, struct batched *one, uint64_t id)
+struct entry *batch_read(struct core *c, struct call *call, json_t *doc, uint64_t id)
 {
     struct faults faults = {.n = 0};
     json_auto_t *full = NULL;
+    struct entry *e = NULL;
 
-    spec_after_fill(one->doc, c->cfg.jobs_dir, &faults);
-    spec_check_paths(one->doc, &faults);
-    if (spec_from_json(one->doc, &call->spec, &faults) == 0 && call->spec->array.tasks > 0)
-        spec_check_tasks(one->doc, call->spec, &faults);
+    spec_after_fill(doc, c->cfg.jobs_dir, &faults);
+    spec_check_paths(doc, &faults);
+    if (spec_from_json(doc, &call->spec, &faults) == 0 && call->spec->array.tasks > 0)
+        spec_check_tasks(doc, call->spec, &faults);
     if (!call->spec || faults.n > 0)
         call_answer_new(call, 422,
                         json_pack("{s:s, s:s, s:o}", "code", "spec-invalid", "detail", "its spec has faults", "errors",
                                   faults_json(&faults)));
     faults_clear(&faults);
     if (call->status == 0) {
-        full = call->spec->array.tasks > 0 ? json_incref(one->doc) : spec_to_json(call->spec);
+        full = call->spec->array.tasks > 0 ? json_incref(doc) : spec_to_json(call->spec);
         call->text = full ? json_dumps(full, JSON_COMPACT) : NULL;
         if (!call->text)
             call_problem(call, 503, "no-memory", "out of memory");
         else
-            one->entry = jobs_prepare(c, call, id);
+            e = jobs_prepare(c, call, id);
     }
+    return e;
+}
+
+/* Read one and have it admitted. False: the call is answered. */
+static bool prepare_one(struct core *c, struct call *call, struct batched *one, uint64_t id)
+{
+    one->entry = batch_read(c, call, one->doc, id);
     one->spec = call->spec;
     one->text = call->text;
     call->spec = NULL;

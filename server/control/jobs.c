@@ -208,10 +208,10 @@ struct entry *jobs_prepare(struct core *c, struct call *call, uint64_t id)
         call_problem(call, 503, "no-memory", "out of memory");
         return NULL;
     }
-    job_init(&e->job, id, call->spec, http_identity(call->req)->user, c->now.wall_us);
+    job_init(&e->job, id, call->spec, call_who(call)->user, c->now.wall_us);
     if (e->job.time_s == 0)
         e->job.time_s = project_time_s(project_find(&c->cluster.projects, e->job.project));
-    (void)snprintf(e->job.unix_user, sizeof(e->job.unix_user), "%s", http_identity(call->req)->unix_user);
+    (void)snprintf(e->job.unix_user, sizeof(e->job.unix_user), "%s", call_who(call)->unix_user);
     if (admission_submit(c, call, &e->job, strlen(call->text)) && after_check(c, call, &e->job) && check(c, call, e))
         return e;
     entry_free(e);

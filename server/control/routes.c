@@ -46,6 +46,7 @@
 #include "server/control/timeline.h"
 #include "server/control/tokens.h"
 #include "server/control/turn.h"
+#include "server/control/schedule_calls.h"
 #include "server/control/webhook_calls.h"
 #include "server/http/call.h"
 #include "server/http/relay.h"
@@ -135,6 +136,12 @@ PLAIN(webhook_calls_test)
 PLAIN(webhook_calls_deliveries)
 RUN(webhook_calls_add)
 RUN(webhook_calls_patch)
+PLAIN(schedule_calls_list)
+PLAIN(schedule_calls_get)
+PLAIN(schedule_calls_drop)
+PLAIN(schedule_calls_run)
+RUN(schedule_calls_add)
+RUN(schedule_calls_patch)
 PLAIN(nodes_cluster)
 PLAIN(supply_list)
 PLAIN(measures_node)
@@ -348,6 +355,16 @@ static void on_webhook_calls_add(void *arg, struct http_req *req)
 static void on_webhook_calls_patch(void *arg, struct http_req *req)
 {
     post_object(arg, req, run_webhook_calls_patch);
+}
+
+static void on_schedule_calls_add(void *arg, struct http_req *req)
+{
+    post_object(arg, req, run_schedule_calls_add);
+}
+
+static void on_schedule_calls_patch(void *arg, struct http_req *req)
+{
+    post_object(arg, req, run_schedule_calls_patch);
 }
 
 static void on_tokens_create(void *arg, struct http_req *req)
@@ -721,6 +738,12 @@ const struct http_route routes_table[] = {
     {"GET", "/v1/secrets", ROLE_USER, on_secrets_list, 0, NULL},
     {"PUT", "/v1/secrets/{name}", ROLE_USER, on_secrets_put, 0, NULL},
     {"DELETE", "/v1/secrets/{name}", ROLE_USER, on_secrets_drop, 0, NULL},
+    {"GET", "/v1/schedules", ROLE_USER, on_schedule_calls_list, 0, NULL},
+    {"POST", "/v1/schedules", ROLE_USER, on_schedule_calls_add, 0, NULL},
+    {"GET", "/v1/schedules/{name}", ROLE_USER, on_schedule_calls_get, 0, NULL},
+    {"PATCH", "/v1/schedules/{name}", ROLE_USER, on_schedule_calls_patch, 0, NULL},
+    {"DELETE", "/v1/schedules/{name}", ROLE_USER, on_schedule_calls_drop, 0, NULL},
+    {"POST", "/v1/schedules/{name}/run", ROLE_USER, on_schedule_calls_run, 0, NULL},
     {"GET", "/v1/webhooks", ROLE_USER, on_webhook_calls_list, 0, NULL},
     {"POST", "/v1/webhooks", ROLE_USER, on_webhook_calls_add, 0, NULL},
     {"GET", "/v1/webhooks/{name}", ROLE_USER, on_webhook_calls_get, 0, NULL},

@@ -52,6 +52,7 @@ struct places;
 struct quarantine;
 struct readers;
 struct relay;
+struct schedule_set;
 struct scrapes;
 struct storing;
 struct supply;
@@ -167,6 +168,7 @@ struct core {
     struct secrets *secrets;
     struct webhook_set *webhooks;
     struct traces *traces;
+    struct schedule_set *schedules;
     struct usage *usage;
     struct ledger *ledger;
     struct looks *looks;

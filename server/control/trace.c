@@ -71,13 +71,13 @@ static void tell(struct core *c, const struct job *j, const struct span *s)
 
 void trace_submit(struct core *c, const struct call *call, struct job *j)
 {
-    const char *context = http_header(call->req, "traceparent");
+    const char *context = call->req ? http_header(call->req, "traceparent") : NULL;
     int64_t took_us = c->now.mono_us - call->began_us;
     struct span s = {.part = SPAN_REQUEST,
                      .begin_us = c->now.wall_us - (took_us > 0 ? took_us : 0),
                      .end_us = c->now.wall_us,
-                     .method = http_method(call->req),
-                     .path = "/v1/jobs",
+                     .method = call->req ? http_method(call->req) : "schedule",
+                     .path = call->req ? "/v1/jobs" : j->name,
                      .status = 201};
 
     if (!span_context_read(context, j->trace) && c->cfg.traces.send && !span_context_begin(c->cfg.chance, j->trace))

@@ -38,6 +38,7 @@
 #include "server/control/records.h"
 #include "server/control/reports.h"
 #include "server/control/retire.h"
+#include "server/control/schedules.h"
 #include "server/control/scrapes.h"
 #include "server/control/secrets.h"
 #include "server/control/storing.h"
@@ -304,6 +305,7 @@ bool turn_take(struct core *c, struct call *list)
     read_clock(c); /* calls may have taken long; what follows has a time of its own */
     if (c->now.mono_us >= c->turn.next_tick_us)
         tick(c);
+    schedules_turn(c);
     arrays_turn(c);
     after_follow(c);
     if (c->schedule_wanted && c->now.mono_us >= c->turn.next_round_us)
@@ -415,6 +417,7 @@ void turn_free(struct core *c)
     secrets_free(c->secrets);
     webhook_free(c->webhooks);
     trace_free(c->traces);
+    schedules_free(c->schedules);
     usage_free(c->usage);
     ledger_free(c->ledger);
     looks_free(c->looks);
@@ -441,6 +444,7 @@ static int make_room(struct core *c)
     c->secrets = secrets_new();
     c->webhooks = webhook_new();
     c->traces = trace_new();
+    c->schedules = schedules_new();
     c->usage = usage_new();
     c->ledger = ledger_new();
     c->looks = looks_new();
@@ -448,7 +452,8 @@ static int make_room(struct core *c)
     c->scrapes = scrapes_new();
     return cluster_init(&c->cluster) == 0 && table_init(&c->jobs) == 0 && c->audit && c->events && c->source_nodes &&
                    c->waiters && c->quarantine && c->storing && c->deltas && c->enroll && c->estimates &&
-                   c->predictions && c->secrets && c->webhooks && c->traces && c->usage && c->ledger && c->looks &&
+                   c->predictions && c->secrets && c->webhooks && c->traces && c->schedules && c->usage && c->ledger &&
+                   c->looks &&
                    c->scrapes && c->learned
                ? 0
                : -ENOMEM;
@@ -474,6 +479,7 @@ static int make(const struct core_cfg *cfg, struct store *store, struct stats *s
     r = r == 0 ? supply_start(c, threads, &c->supply, err) : r;
     r = r == 0 ? load_all(c, err) : r;
     r = r == 0 ? supply_load(c, err) : r;
+    r = r == 0 ? schedules_load(c, err) : r;
     if (r == 0)
         r = files_start(&c->cfg.spool, threads, c, &c->files, err);
     r = r == 0 ? places_start(c, threads, &c->places, err) : r;

@@ -24,6 +24,11 @@ struct call *call_new(struct http_req *req, void (*run)(void *owner, struct call
     return call;
 }
 
+const struct http_identity *call_who(const struct call *call)
+{
+    return call->who ? call->who : http_identity(call->req);
+}
+
 void call_free(struct call *call)
 {
     if (!call)

@@ -16,6 +16,7 @@
 struct call {
     struct call *next;
     void (*run)(void *owner, struct call *call); /* on the thread whose queue it is in */
+    const struct http_identity *who;             /* borrowed: on whose behalf; NULL: its request's */
     struct http_req *req;  /* NULL: none waits for an answer, or it has been turned into a stream */
     json_t *body;          /* owned, may be NULL */
     struct job_spec *spec; /* owned: a submit's */
@@ -50,6 +51,9 @@ void call_free(struct call *call);
 void call_answer_new(struct call *call, int status, json_t *reply);
 void call_problem(struct call *call, int status, const char *code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+
+/* On whose behalf it is made. */
+const struct http_identity *call_who(const struct call *call);
 
 /* A parameter of its route that is a number; none without it. */
 int64_t call_number(const struct call *call, const char *name, int64_t none);

@@ -554,6 +554,7 @@ static const char *const table_key[STORE_TABLES] = {
     [STORE_WEBHOOKS] = "muster:webhooks",
     [STORE_DELIVERIES] = "muster:deliveries",
     [STORE_ALLOCATIONS] = "muster:allocations",
+    [STORE_SCHEDULES] = "muster:schedules",
 };
 
 void store_put(struct store *s, enum store_table table, const char *name, const char *text)

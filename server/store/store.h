@@ -104,6 +104,7 @@ enum store_table {
     STORE_WEBHOOKS,    /* by its id: a webhook, its address and secret sealed (webhook.h) */
     STORE_DELIVERIES,  /* by "WEBHOOK/EVENT": what it is to tell, or has told */
     STORE_ALLOCATIONS, /* by "a3": nodes that were asked for; "cluster": by what the provider knows ours (supply.h) */
+    STORE_SCHEDULES,   /* by its id: a schedule of jobs (schedules.h) */
     STORE_TABLES
 };
 

@@ -20,7 +20,7 @@
  *   muster:nodes, muster:projects, muster:tokens, muster:links, muster:speeds,
  *   muster:joins, muster:keys, muster:file_tokens, muster:secrets, muster:estimates,
  *   muster:predictions, muster:bookings, muster:webhooks,
- *   muster:deliveries   hashes by name
+ *   muster:deliveries, muster:schedules   hashes by name
  *   muster:device_us       hash: device time of ended jobs by project
  *   muster:aside, muster:aside:texts  hashes: what could not be read (aside.h), notes and texts by name
  *   muster:removed         sorted set: "<node> <incarnation>" of agents whose nodes were removed, score = when, in

@@ -75,7 +75,8 @@ LAYERS = {"worker/engine/comm": [
     ["after", "arrays", "contact", "deltas", "dispatch", "hangs", "lags", "limits", "load", "log_quota", "looks",
      "measures", "outlook", "saves"],
     ["bulk", "jobs", "listing", "nodes", "polls", "projects", "reports", "salvage", "sessions",
-     "tokens"], ["leaving", "supply"], ["agents", "batch", "checkpoints"],
+     "tokens"], ["leaving", "supply"], ["agents", "batch", "checkpoints"], ["schedules"],
+    ["schedule_calls"],
     ["turn"],
     ["routes"],
 ], "worker/engine/train": [

@@ -346,6 +346,30 @@ class Routes:
         """DELETE /v1/secrets/{name}: Forget a secret that no job names which has not ended."""
         return cast('Secret', self._transport.call('DELETE', f"/v1/secrets/{quote(name)}", again=False))
 
+    def list_schedules(self) -> ListSchedulesAnswer:
+        """GET /v1/schedules: The caller's schedules; those of all for admins."""
+        return cast('ListSchedulesAnswer', self._transport.call('GET', '/v1/schedules'))
+
+    def add_schedule(self, body: AddScheduleBody) -> Schedule:
+        """POST /v1/schedules: Have a job submitted again and again, at times of cron."""
+        return cast('Schedule', self._transport.call('POST', '/v1/schedules', body=body, again=False))
+
+    def get_schedule(self, name: str) -> Schedule:
+        """GET /v1/schedules/{name}: A schedule, with its spec."""
+        return cast('Schedule', self._transport.call('GET', f"/v1/schedules/{quote(name)}"))
+
+    def change_schedule(self, name: str, body: ChangeScheduleBody) -> Schedule:
+        """PATCH /v1/schedules/{name}: Switch a schedule on or off, or say when it comes."""
+        return cast('Schedule', self._transport.call('PATCH', f"/v1/schedules/{quote(name)}", body=body))
+
+    def delete_schedule(self, name: str) -> Schedule:
+        """DELETE /v1/schedules/{name}: Forget a schedule; the jobs that it made stay."""
+        return cast('Schedule', self._transport.call('DELETE', f"/v1/schedules/{quote(name)}", again=False))
+
+    def run_schedule(self, name: str) -> Schedule:
+        """POST /v1/schedules/{name}/run: Submit its job now, whatever its times are."""
+        return cast('Schedule', self._transport.call('POST', f"/v1/schedules/{quote(name)}/run", again=False))
+
     def list_webhooks(self) -> ListWebhooksAnswer:
         """GET /v1/webhooks: The caller's webhooks; those of all for admins."""
         return cast('ListWebhooksAnswer', self._transport.call('GET', '/v1/webhooks'))
@@ -728,6 +752,30 @@ class AsyncRoutes:
     async def delete_secret(self, name: str) -> Secret:
         """DELETE /v1/secrets/{name}: Forget a secret that no job names which has not ended."""
         return cast('Secret', await self._call('DELETE', f"/v1/secrets/{quote(name)}", again=False))
+
+    async def list_schedules(self) -> ListSchedulesAnswer:
+        """GET /v1/schedules: The caller's schedules; those of all for admins."""
+        return cast('ListSchedulesAnswer', await self._call('GET', '/v1/schedules'))
+
+    async def add_schedule(self, body: AddScheduleBody) -> Schedule:
+        """POST /v1/schedules: Have a job submitted again and again, at times of cron."""
+        return cast('Schedule', await self._call('POST', '/v1/schedules', body=body, again=False))
+
+    async def get_schedule(self, name: str) -> Schedule:
+        """GET /v1/schedules/{name}: A schedule, with its spec."""
+        return cast('Schedule', await self._call('GET', f"/v1/schedules/{quote(name)}"))
+
+    async def change_schedule(self, name: str, body: ChangeScheduleBody) -> Schedule:
+        """PATCH /v1/schedules/{name}: Switch a schedule on or off, or say when it comes."""
+        return cast('Schedule', await self._call('PATCH', f"/v1/schedules/{quote(name)}", body=body))
+
+    async def delete_schedule(self, name: str) -> Schedule:
+        """DELETE /v1/schedules/{name}: Forget a schedule; the jobs that it made stay."""
+        return cast('Schedule', await self._call('DELETE', f"/v1/schedules/{quote(name)}", again=False))
+
+    async def run_schedule(self, name: str) -> Schedule:
+        """POST /v1/schedules/{name}/run: Submit its job now, whatever its times are."""
+        return cast('Schedule', await self._call('POST', f"/v1/schedules/{quote(name)}/run", again=False))
 
     async def list_webhooks(self) -> ListWebhooksAnswer:
         """GET /v1/webhooks: The caller's webhooks; those of all for admins."""

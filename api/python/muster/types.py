@@ -432,8 +432,8 @@ Event = TypedDict('Event', {
     'id': 'str',
     'at': 'str',
     'job': 'Union[str, None]',
-    'type': "Literal['submitted', 'state', 'checkpoint', 'eval', 'metrics', 'rank', 'node', 'token', 'allocation', "
-            "'note', 'quarantine', 'unreadable']",
+    'type': "Literal['submitted', 'state', 'checkpoint', 'eval', 'metrics', 'rank', 'node', 'token', 'webhook', "
+            "'schedule', 'allocation', 'note', 'quarantine', 'unreadable']",
     'from': 'Union[State, None]',
     'to': 'Union[State, None]',
     'generation': 'int',
@@ -523,6 +523,25 @@ Booking = TypedDict('Booking', {
 class Secret(TypedDict, total=False):
     name: str
     set_at: str
+
+
+class Schedule(TypedDict, total=False):
+    id: str
+    name: str
+    user: str
+    cron: str
+    timezone: str
+    overlap: Literal['skip', 'queue']
+    missed: Literal['skip', 'run-once']
+    enabled: bool
+    created_at: str
+    next_at: Union[str, None]
+    last_at: Union[str, None]
+    last_job: Union[str, None]
+    runs: int
+    skipped: int
+    why: Union[str, None]
+    spec: Dict[str, Any]
 
 
 class Webhook(TypedDict, total=False):
@@ -1060,6 +1079,28 @@ class ListSecretsAnswer(TypedDict, total=False):
 
 class SetSecretBody(TypedDict, total=False):
     value: str
+
+
+class ListSchedulesAnswer(TypedDict, total=False):
+    schedules: List[Schedule]
+    next_cursor: None
+
+
+class AddScheduleBody(TypedDict, total=False):
+    name: str
+    cron: str
+    spec: Spec
+    timezone: str
+    overlap: Literal['skip', 'queue']
+    missed: Literal['skip', 'run-once']
+
+
+class ChangeScheduleBody(TypedDict, total=False):
+    enabled: bool
+    cron: str
+    timezone: str
+    overlap: Literal['skip', 'queue']
+    missed: Literal['skip', 'run-once']
 
 
 class ListWebhooksAnswer(TypedDict, total=False):
