@@ -453,8 +453,7 @@ static int make_room(struct core *c)
     return cluster_init(&c->cluster) == 0 && table_init(&c->jobs) == 0 && c->audit && c->events && c->source_nodes &&
                    c->waiters && c->quarantine && c->storing && c->deltas && c->enroll && c->estimates &&
                    c->predictions && c->secrets && c->webhooks && c->traces && c->schedules && c->usage && c->ledger &&
-                   c->looks &&
-                   c->scrapes && c->learned
+                   c->looks && c->scrapes && c->learned
                ? 0
                : -ENOMEM;
 }
