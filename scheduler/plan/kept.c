@@ -51,24 +51,24 @@ static void drop(struct kept *k, struct one *o)
 /* A place for one of so many actions, in turn over those that nobody has taken; NULL: there is none. */
 static struct one *place_for(struct kept *k, size_t actions)
 {
-    struct one *free_one = k->n < KEPT_MAX ? &k->v[k->n] : NULL;
+    int at = k->n < KEPT_MAX ? k->n : -1;
 
     if (actions > KEPT_ACTIONS_MAX)
         return NULL;
-    for (int i = 0; i < k->n && (!free_one || k->actions + actions > KEPT_ACTIONS_MAX); i++) {
-        struct one *o = &k->v[k->oldest];
+    for (int i = 0; i < k->n && (at < 0 || k->actions + actions > KEPT_ACTIONS_MAX); i++) {
+        int oldest = k->oldest;
 
         k->oldest = (k->oldest + 1) % k->n;
-        if (o->taken > 0)
+        if (k->v[oldest].taken > 0)
             continue;
-        if (o->s)
-            drop(k, o);
-        free_one = o;
+        if (k->v[oldest].s)
+            drop(k, &k->v[oldest]);
+        at = oldest;
     }
-    if (!free_one || k->actions + actions > KEPT_ACTIONS_MAX)
+    if (at < 0 || k->actions + actions > KEPT_ACTIONS_MAX)
         return NULL;
-    k->n += free_one == &k->v[k->n];
-    return free_one;
+    k->n += at == k->n;
+    return &k->v[at];
 }
 
 int kept_take(struct kept *k, enum schedule_kind kind, int ranks, int chunks, int micros, struct schedule **ret,

@@ -81,7 +81,7 @@ struct core_cfg {
     int64_t share_half_us;         /* after which half of what users had is forgotten; 0: it counts for nothing */
     struct slow_rules slow;
     struct spares spares;
-    struct powers powers; /* what devices draw, by class */
+    struct powers powers;         /* what devices draw, by class */
     uint32_t ports_from;          /* where the search for a run's port begins: servers of one machine begin apart */
     struct spool spool;           /* borrowed: what jobs print and measure */
     struct node_series *series;   /* borrowed: how nodes did; NULL: it is not kept */
