@@ -17,8 +17,6 @@
 #define STARVING 200.0      /* and for a job that waited too long */
 #define HOLD 4.0            /* and, times its weight, for one within its time slice, or that is late */
 #define MOVE_COST 0.06      /* taken from every change */
-#define SLICE_ROUNDS 5      /* a time slice is at least as many rounds */
-#define SLICE_RESTARTS 25   /* and as many times what a restart costs */
 #define LATE_MILLI 2250     /* fairness forecast from which a short job need not wait for the end of slices */
 #define WHOLE_NODES 24      /* multiples of a node that are tried per type */
 #define IDLE_MAX 0.3        /* of what a mix can do may idle, unless the job takes no less */
@@ -315,26 +313,13 @@ static double weight_of(const struct round *r, const struct rjob *j, double all_
     return w * had;
 }
 
-/* How long the rest of its work takes at a rate; INFINITY: not known. */
-double candidates_rest_us(const struct sched_job *job, int64_t rate_ups)
-{
-    return job->remaining_us < 0 || rate_ups <= 0 ? INFINITY : (double)job->remaining_us / (double)rate_ups * 1e6;
-}
-
-int64_t candidates_slice_us(const struct round *r, const struct sched_job *job)
-{
-    int64_t rounds_us = SLICE_ROUNDS * r->in->config.round_us, restarts_us = SLICE_RESTARTS * job->restart_us;
-
-    return rounds_us > restarts_us ? rounds_us : restarts_us;
-}
-
 /* Its devices were changed less than a time slice ago, or it is done with them within one. */
 static bool in_slice(const struct round *r, const struct sched_job *job, const struct sched_shape *now)
 {
-    int64_t slice = candidates_slice_us(r, job);
+    int64_t slice = sched_slice_us(r, job);
 
     return job->class_ != SCHED_OPPORTUNISTIC &&
-           (r->in->config.now_us - job->changed_us < slice || candidates_rest_us(job, now->rate_ups) < (double)slice);
+           (r->in->config.now_us - job->changed_us < slice || sched_rest_us(job, now->rate_ups) < (double)slice);
 }
 
 /* It waits, will have taken more than twice its fair time, and would be done within a time slice on as few devices as
@@ -345,7 +330,7 @@ static bool is_late(const struct round *r, const struct sched_job *job, int32_t 
     int64_t best = 0;
 
     if (job->finish_us > 0 && job->n_places == 0 && job->class_ != SCHED_OPPORTUNISTIC &&
-        finish_presses(job, r->in->config.now_us, candidates_slice_us(r, job)))
+        finish_presses(job, r->in->config.now_us, sched_slice_us(r, job)))
         return true;
     if (job->n_places > 0 || job->rho_milli < LATE_MILLI || job->remaining_us < 0 || job->class_ == SCHED_OPPORTUNISTIC)
         return false;
@@ -355,7 +340,7 @@ static bool is_late(const struct round *r, const struct sched_job *job, int32_t 
 
             best = rate > best ? rate : best;
         }
-    return candidates_rest_us(job, best) < (double)candidates_slice_us(r, job);
+    return sched_rest_us(job, best) < (double)sched_slice_us(r, job);
 }
 
 /* What restarts leave of a job's time if it goes on as it did so far (Pollux 2021). */
@@ -371,7 +356,7 @@ static double restart_factor(const struct round *r, const struct sched_job *job)
 /* And what one more leaves of the rest of its work. */
 double candidates_rest_factor(const struct sched_job *job, int64_t rate_ups)
 {
-    double rest = candidates_rest_us(job, rate_ups);
+    double rest = sched_rest_us(job, rate_ups);
 
     return isinf(rest) ? 1 : rest / (rest + (double)job->restart_us + 1);
 }

@@ -25,11 +25,11 @@ static double least_rate(const struct round *r, const struct rjob *j)
 /* How long a job has to go on its least devices, and a time slice; where nobody knows, as long as it has run. */
 static double rest_of(const struct round *r, const struct rjob *j)
 {
-    double rest = candidates_rest_us(j->job, (int64_t)least_rate(r, j));
+    double rest = sched_rest_us(j->job, (int64_t)least_rate(r, j));
 
     if (isinf(rest))
         rest = (double)j->job->attained_us / (j->least > 0 ? j->least : 1);
-    return rest + (double)candidates_slice_us(r, j->job);
+    return rest + (double)sched_slice_us(r, j->job);
 }
 
 double objective_weight(const struct round *r, const struct rjob *j, double own)

@@ -132,7 +132,7 @@ static bool is_held(const struct round *r, const struct rjob *j)
     int64_t since = r->in->config.now_us - j->job->changed_us;
 
     return j->current != NONE && r->in->config.policy != SCHED_POLICY_SRTF &&
-           (since < candidates_hold_us(r, j->job) || since < candidates_slice_us(r, j->job));
+           (since < candidates_hold_us(r, j->job) || since < sched_slice_us(r, j->job));
 }
 
 struct ending {

@@ -2,6 +2,8 @@
 #ifndef MUSTER_SCHEDULER_CLUSTER_SCHED_PRIV_H
 #define MUSTER_SCHEDULER_CLUSTER_SCHED_PRIV_H
 
+#include <math.h>
+
 #include "scheduler/cluster/sched.h"
 
 #define ROUND_MEMO 1024
@@ -142,11 +144,25 @@ double objective_weight(const struct round *r, const struct rjob *j, double own)
 bool objective_worth(const struct round *r, const struct rjob *j, const struct cand *cand, double base, double factor,
                      double *ret);
 
-/* How long the rest of its work takes at a rate; INFINITY: not known (candidates.c). */
-double candidates_rest_us(const struct sched_job *job, int64_t rate_ups);
-/* What one more restart leaves of it. */
+/* How long the rest of its work takes at a rate; INFINITY: not known. */
+static inline double sched_rest_us(const struct sched_job *job, int64_t rate_ups)
+{
+    return job->remaining_us < 0 || rate_ups <= 0 ? INFINITY : (double)job->remaining_us / (double)rate_ups * 1e6;
+}
+
+#define SLICE_ROUNDS 5    /* a time slice is at least as many rounds */
+#define SLICE_RESTARTS 25 /* and as many times what a restart costs */
+
+/* The least length of a time slice. */
+static inline int64_t sched_slice_us(const struct round *r, const struct sched_job *job)
+{
+    int64_t rounds_us = SLICE_ROUNDS * r->in->config.round_us, restarts_us = SLICE_RESTARTS * job->restart_us;
+
+    return rounds_us > restarts_us ? rounds_us : restarts_us;
+}
+
+/* What one more restart leaves of the rest of its work (candidates.c). */
 double candidates_rest_factor(const struct sched_job *job, int64_t rate_ups);
-int64_t candidates_slice_us(const struct round *r, const struct sched_job *job); /* least length of a time slice */
 
 /* Stages that set chosen. 0 or -ENOMEM. */
 int attempts_choose(struct round *r); /* muster, full: price_choose() and place_all() until the plan is good */
