@@ -124,7 +124,8 @@ static void it_has_the_usual_signals_and_no_descriptor_of_ours(void **state)
     (void)state;
     (void)sigfillset(&set);
     (void)sigprocmask(SIG_BLOCK, &set, &before);
-    assert_int_equal(fcntl(fd, F_SETFD, FD_CLOEXEC), 0);
+    (void)fd; /* what whoever runs this test has left open is not ours */
+    assert_int_equal(close_range(3, ~0U, CLOSE_RANGE_CLOEXEC), 0);
     assert_int_equal(
         run("grep -cE '^Sig(Blk:.0{16}|Ign:.*0{7})$' /proc/self/status; ls /proc/self/fd | wc -l", "", 60000), 0);
     (void)sigprocmask(SIG_SETMASK, &before, NULL);
