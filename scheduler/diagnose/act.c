@@ -121,7 +121,10 @@ static bool is_hopeless(const struct act_history *h, const struct act_incident *
     if (repeats(h, i)) {
         ret->verb = ACT_FAIL_USER;
         (void)snprintf(ret->why, sizeof(ret->why),
-                       i->class_ == ACT_NUMERIC
+                       i->class_ == ACT_NUMERIC && i->replicas
+                           ? "step %lld gives the same with this rank on another node: it is the data or the model, or "
+                             "a device of another replica, whose gradients are added to its"
+                       : i->class_ == ACT_NUMERIC
                            ? "step %lld gives the same on another node: it is the data or the model, not the device"
                            : "two attempts ended in the same way at step %lld: the program does it, not the machine",
                        (long long)i->step);

@@ -81,6 +81,7 @@ struct act_incident {
     uint64_t node;            /* a hash of the name */
     uint64_t signature;       /* of how the program ended by itself; 0: others ended it, or it is not known */
     int64_t step, saved;      /* the last step that it did, and the last that was saved before it; -1: it has none */
+    bool replicas;            /* others on more nodes add to its numbers, and may have been of the run before, too */
     const char *words;        /* of the cause, for ACT_FAIL_USER; NULL: none */
 };
 

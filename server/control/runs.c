@@ -73,6 +73,8 @@ static struct act_incident incident_of(const struct core *c, const struct entry 
                              .step = e->job.kind == JOB_TRAIN ? 0 : -1,
                              .words = words};
 
+    for (size_t k = 0; e->job.layout.dp * e->job.layout.cp > 1 && k < e->job.n_places; k++)
+        i.replicas = i.replicas || strcmp(e->job.places[k].node, node) != 0;
     for (size_t k = 0; e->job.kind == JOB_TRAIN && k < e->job.n_places; k++)
         i.step = (int64_t)e->run.ranks[k].step > i.step ? (int64_t)e->run.ranks[k].step : i.step;
     return i;

@@ -1,7 +1,7 @@
 /* Faults in muster-train itself, for tests: it is linked a second time with some of its functions wrapped.
  *
  * The file FAKE_INJECT names says "KIND RANK": the next step that this rank begins removes the file and has the fault.
- * KINDs are the entries of `kinds`.
+ * KINDs are the entries of `kinds`. "poison STEP" stays: the numbers of that step are bad on each rank, each time.
  */
 #include <math.h>
 #include <pthread.h>
@@ -59,7 +59,7 @@ static void stand_still(void)
     (void)pthread_mutex_lock(&lock);
 }
 
-static void take_fault(void)
+static void take_fault(uint64_t step)
 {
     const char *path = getenv("FAKE_INJECT");
     char kind[16] = "";
@@ -68,7 +68,9 @@ static void take_fault(void)
 
     if (!f)
         return;
-    if (fscanf(f, "%15s %d", kind, &rank) == 2 && rank == own_rank && unlink(path) == 0)
+    if (fscanf(f, "%15s %d", kind, &rank) == 2 && strcmp(kind, "poison") == 0)
+        fault = step == (uint64_t)rank ? NUMBER : NONE;
+    else if (rank == own_rank && unlink(path) == 0)
         for (int i = 1; i < KINDS; i++)
             fault = strcmp(kind, kinds[i]) == 0 ? i : fault;
     (void)fclose(f);
@@ -93,7 +95,7 @@ static void flip_bit(void)
 
 WRAPPED(int, optim_begin, struct optim *o, uint64_t step, struct merr *err)
 {
-    take_fault();
+    take_fault(step);
     if (fault == SPIN || fault == LOCK)
         stand_still();
     if (fault == FLIP)

@@ -251,6 +251,24 @@ static void a_number_that_is_none_at_the_same_step_on_two_nodes_is_the_owners(vo
     }
 }
 
+/* Which of them gave the bad part of a sum is not known, and the others may be where they were. */
+static void with_replicas_on_other_nodes_a_second_bad_number_rules_out_no_device(void **state)
+{
+    struct life l = begin(ACT_NUMERIC);
+
+    (void)state;
+    l.next.step = 40;
+    l.next.signature = 7;
+    l.next.replicas = true;
+    l.next.node = 1;
+    assert_int_equal(fail_again(&l, MINUTE), ACT_ROLL_BACK);
+    l.next.node = 2;
+    assert_int_equal(fail_again(&l, MINUTE), ACT_FAIL_USER);
+    assert_string_equal(l.got.why,
+                        "step 40 gives the same with this rank on another node: it is the data or the model, or a "
+                        "device of another replica, whose gradients are added to its");
+}
+
 static void replicas_that_differ_roll_back_with_bad_numbers_and_are_no_fault_of_the_owner(void **state)
 {
     struct life l = begin(ACT_NUMERIC);
@@ -366,6 +384,7 @@ int main(void)
         cmocka_unit_test(operations_out_of_order_are_tried_once_more_and_then_told_to_the_owner),
         cmocka_unit_test(bad_numbers_roll_back_further_three_times),
         cmocka_unit_test(a_number_that_is_none_at_the_same_step_on_two_nodes_is_the_owners),
+        cmocka_unit_test(with_replicas_on_other_nodes_a_second_bad_number_rules_out_no_device),
         cmocka_unit_test(replicas_that_differ_roll_back_with_bad_numbers_and_are_no_fault_of_the_owner),
         cmocka_unit_test(three_attempts_that_do_not_pass_their_checkpoint_are_the_last),
         cmocka_unit_test(attempts_that_others_ended_do_not_count_as_without_progress),
