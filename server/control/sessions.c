@@ -176,6 +176,8 @@ static void open_new(struct core *c, struct call *call, const struct entry *e, j
     }
     r = relay_open(c->cfg.relay, &s, begin, (size_t)n, &err);
     if (r < 0) {
+        if (r == -EBUSY)
+            http_set_header(call->req, "Retry-After", "1"); /* one may end any moment */
         call_problem(call, r == -EBUSY ? 429 : 503, r == -EBUSY ? "too-many-sessions" : "no-memory", "%s", err.text);
         return;
     }

@@ -36,7 +36,7 @@ def test_threads_that_read_and_parse_for_others_leave_the_processor_to_what_is_d
             with open(f"/proc/{cluster.server.pid}/task/{task}/stat", encoding="ascii") as stat:
                 name, rest = stat.read().split("(")[1].rsplit(")", 1)
                 nice.setdefault(name, int(rest.split()[16]))
-    assert nice["reads"] == nice["core"] + 10 and nice["core"] == nice["files"] == nice["MHD-worker"], nice
+    assert nice["reads"] == nice["core"] + 10 and nice["core"] == nice["files"] == nice["MHD-single"], nice
 
 
 def test_a_flood_of_logs_takes_little_time_of_the_threads_that_serve_everybody(tmp_path):
@@ -54,7 +54,7 @@ def test_a_flood_of_logs_takes_little_time_of_the_threads_that_serve_everybody(t
         for _ in range(6):
             at = wait_for("the log to be taken", flood)
         spent = {name: ns - before.get(name, 0) for name, ns in processor_ns(cluster.server.pid).items()}
-        assert spent["MHD-worker"] < sum(spent.values()) / 2, spent
+        assert spent["MHD-single"] < sum(spent.values()) / 2, spent
 
 
 def test_twenty_reads_of_62_mib_of_junk_hold_up_no_report(tmp_path):

@@ -380,7 +380,8 @@ def test_attach_follows_a_job_from_its_last_lines_on_and_ends_as_it_does_or_leav
     def attach():
         cli = subprocess.Popen([f"{BIN}/muster", "attach", job, "-r", "0", "-n", "2", "--server", cluster.url,
                                 "--token", cluster.token()], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               env=cluster.env)
+                               env=cluster.env, start_new_session=True,
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # a suite under nohup
         assert (cli.stdout.readline(), cli.stdout.readline()) == ("19\n", "20\n")
         return cli
     with attach() as left:
