@@ -12,6 +12,7 @@
 #include "scheduler/cluster/finish.h"
 #include "scheduler/cluster/tenants_priv.h"
 
+#define WORTH_MAX 1e12      /* of a candidate; more is as much */
 #define LAMBDA 2.1          /* worth of running at all, in units of the smallest configuration */
 #define GUARANTEE 1000.0    /* added for a guarantee within its quota */
 #define STARVING 200.0      /* and for a job that waited too long */
@@ -277,8 +278,11 @@ static double clamp(double x, double lo, double hi)
     return x < lo ? lo : x > hi ? hi : x;
 }
 
+/* In coarse steps, so that the last bits of a sum decide nothing. Times of a snapshot can be any: what is beyond all
+ * measure, or none, stays a number. */
 static double millis(double x)
 {
+    x = x > 0 ? x < WORTH_MAX ? x : WORTH_MAX : 0;
     return (double)(int64_t)(x * 1e6 + 0.5) / 1e6;
 }
 

@@ -168,5 +168,7 @@ def test_ranks_run_on_while_the_server_is_down_and_report_afterwards(tmp_path, c
         assert ended["state"] == "succeeded"
         assert ended["generation"] == running["generation"], "nothing was restarted for the server's sake"
         assert digest(f"{ended['dir']}/checkpoints") == undisturbed[0]
-        points = cluster.api("GET", f"/v1/jobs/{job}/metrics?points=1000")["metrics"]["step"]
+        # The end is told by the first report, and what the ranks measured meanwhile by those after it.
+        points = wait_for("its steps", lambda: (lambda v: v if v[-1:] == [STEPS - 1] else None)(
+            cluster.api("GET", f"/v1/jobs/{job}/metrics?points=1000")["metrics"].get("step", [])))
         assert points == list(range(STEPS)), "every step was delivered once"

@@ -46,9 +46,9 @@ GATE = [
     ("of_keys<128, false", {"registers": 255, "products": 128}),
     ("of_queries<128, false", {"registers": 255, "products": 128}),
 ]
-# Angles of any size are reduced in the memory of a thread; the coder of groups has more numbers than registers, of
-# which it stores two.
-SPILLS = ("for_each<rotate<", "encode_kernel")
+# Angles of any size are reduced in the memory of a thread; the coders of groups have more numbers than registers, of
+# which they store two.
+SPILLS = ("for_each<rotate<", "encode_kernel", "reduce_kernel")
 SHARED_MOST = 48 << 10  # without asking, of each GPU
 
 
