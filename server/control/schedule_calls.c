@@ -9,6 +9,9 @@
 #include "server/control/state.h"
 #include "server/http/call.h"
 
+#define INVALID "schedule-invalid"
+#define TEXT_MAX 255
+
 /* --- what is told -------------------------------------------------------------------------------------- */
 
 static json_t *time_or_null(int64_t wall_us)
@@ -74,22 +77,13 @@ void schedule_calls_get(struct core *c, struct call *call)
 
 static bool refuse(struct call *call, const char *field, const char *wants)
 {
-    call_problem(call, 422, "schedule-invalid", "'%s' %s", field, wants);
-    return false;
+    return call_refuse(call, INVALID, field, wants);
 }
 
 /* A text of the body; usual where there is none. NULL: the call is answered. */
 static const char *text_of(struct call *call, const char *field, const char *usual)
 {
-    const json_t *v = json_object_get(call->body, field);
-    const char *text = json_string_value(v);
-
-    if (!v)
-        return usual;
-    if (text && strlen(text) == json_string_length(v) && strlen(text) < 256)
-        return text;
-    (void)refuse(call, field, "is a text without NUL, or is too long");
-    return NULL;
+    return call_text(call, INVALID, field, usual, TEXT_MAX);
 }
 
 /* One of two words into *ret; where there is none it stays. False: the call is answered. */
@@ -103,22 +97,6 @@ static bool read_choice(struct call *call, const char *field, const char *no, co
     *ret = strcmp(text, yes) == 0;
     (void)snprintf(wants, sizeof(wants), "is %s or %s", no, yes);
     return *ret || strcmp(text, no) == 0 || refuse(call, field, wants);
-}
-
-static bool only_known(struct call *call, const char *known)
-{
-    const char *name;
-    char word[64];
-    json_t *v;
-
-    json_object_foreach (call->body, name, v) {
-        (void)snprintf(word, sizeof(word), " %.60s ", name);
-        if (!strstr(known, word)) {
-            call_problem(call, 422, "schedule-invalid", "'%.63s' is no field of this: it has%s", name, known);
-            return false;
-        }
-    }
-    return true;
 }
 
 /* When it comes and what becomes of those that cannot be; s is unchanged when the call is answered. */
@@ -181,7 +159,7 @@ static bool read_new(struct core *c, struct call *call, struct recurring *s)
     const char *name = text_of(call, "name", "");
     unsigned char bytes[8];
 
-    if (!only_known(call, " name cron timezone spec overlap missed ") || !name)
+    if (!call_only_known(call, INVALID, "a schedule", " name cron timezone spec overlap missed ") || !name)
         return false;
     if (!spec_secret_name_ok(name))
         return refuse(call, "name", "is 1 to 63 letters, digits, '.', '_', '-'");
@@ -223,7 +201,7 @@ void schedule_calls_patch(struct core *c, struct call *call)
     struct recurring *s = asked(c, call);
     json_t *before;
 
-    if (!s || !only_known(call, " enabled cron timezone overlap missed "))
+    if (!s || !call_only_known(call, INVALID, "a schedule", " enabled cron timezone overlap missed "))
         return;
     if (enabled && !json_is_boolean(enabled)) {
         (void)refuse(call, "enabled", "is true or false");

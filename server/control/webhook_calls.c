@@ -11,6 +11,7 @@
 #include "server/control/webhook_text.h"
 #include "server/http/call.h"
 
+#define INVALID "webhook-invalid"
 #define SECRET_BYTES 24
 #define SECRET_MAX 136
 
@@ -106,38 +107,18 @@ void webhook_calls_deliveries(struct core *c, struct call *call)
 
 static bool refuse(struct call *call, const char *field, const char *wants)
 {
-    call_problem(call, 422, "webhook-invalid", "'%s' %s", field, wants);
-    return false;
+    return call_refuse(call, INVALID, field, wants);
 }
 
 /* A text of the body; "" where there is none. NULL: the call is answered. */
 static const char *text_of(struct call *call, const char *field, size_t most)
 {
-    const json_t *v = json_object_get(call->body, field);
-    const char *text = json_string_value(v);
-
-    if (!v)
-        return "";
-    if (text && strlen(text) == json_string_length(v) && strlen(text) <= most)
-        return text;
-    (void)refuse(call, field, "is a text without NUL, or is too long");
-    return NULL;
+    return call_text(call, INVALID, field, "", most);
 }
 
 static bool only_known(struct call *call, const char *known)
 {
-    const char *name;
-    char word[64];
-    json_t *v;
-
-    json_object_foreach (call->body, name, v) {
-        (void)snprintf(word, sizeof(word), " %.60s ", name);
-        if (!strstr(known, word)) {
-            call_problem(call, 422, "webhook-invalid", "'%.63s' is no field of a webhook: it has%s", name, known);
-            return false;
-        }
-    }
-    return true;
+    return call_only_known(call, INVALID, "a webhook", known);
 }
 
 /* "on" of the body; where there is none it stays. False: the call is answered. */

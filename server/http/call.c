@@ -69,6 +69,41 @@ void call_problem(struct call *call, int status, const char *code, const char *f
     call_answer_new(call, status, json_pack("{s:s, s:s}", "code", code, "detail", text));
 }
 
+bool call_refuse(struct call *call, const char *code, const char *field, const char *wants)
+{
+    call_problem(call, 422, code, "'%s' %s", field, wants);
+    return false;
+}
+
+const char *call_text(struct call *call, const char *code, const char *field, const char *usual, size_t most)
+{
+    const json_t *v = json_object_get(call->body, field);
+    const char *text = json_string_value(v);
+
+    if (!v)
+        return usual;
+    if (text && strlen(text) == json_string_length(v) && strlen(text) <= most)
+        return text;
+    (void)call_refuse(call, code, field, "is a text without NUL, or is too long");
+    return NULL;
+}
+
+bool call_only_known(struct call *call, const char *code, const char *what, const char *known)
+{
+    const char *name;
+    char word[64];
+    json_t *v;
+
+    json_object_foreach (call->body, name, v) {
+        (void)snprintf(word, sizeof(word), " %.60s ", name);
+        if (!strstr(known, word)) {
+            call_problem(call, 422, code, "'%.63s' is no field of %s: it has%s", name, what, known);
+            return false;
+        }
+    }
+    return true;
+}
+
 int64_t call_number(const struct call *call, const char *name, int64_t none)
 {
     const char *text = http_query(call->req, name); /* its route has checked it */

@@ -55,6 +55,16 @@ void call_problem(struct call *call, int status, const char *code, const char *f
 /* On whose behalf it is made. */
 const struct http_identity *call_who(const struct call *call);
 
+/* Answer 422 with this code: a field of the body, and what it is to be. False, so that a reader can return it. */
+bool call_refuse(struct call *call, const char *code, const char *field, const char *wants);
+
+/* A text of the body, of `most` bytes without NULs; usual where there is none. NULL: the call is answered. */
+const char *call_text(struct call *call, const char *code, const char *field, const char *usual, size_t most);
+
+/* Whether all fields of the body are among those known, " name url " with spaces around each. what: "a webhook". False:
+ * the call is answered. */
+bool call_only_known(struct call *call, const char *code, const char *what, const char *known);
+
 /* A parameter of its route that is a number; none without it. */
 int64_t call_number(const struct call *call, const char *name, int64_t none);
 
