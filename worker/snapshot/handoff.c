@@ -163,18 +163,6 @@ float *handoff_master(struct handoff *k)
     return k->masters ? k->m + 2 * k->weight_n : NULL;
 }
 
-void handoff_touch(void *at, size_t bytes)
-{
-    uintptr_t from = (uintptr_t)at & ~(uintptr_t)4095;
-
-#ifdef MADV_POPULATE_READ
-    (void)madvise((void *)from, bytes + ((uintptr_t)at - from), MADV_POPULATE_READ); /* else: when they are used */
-#else
-    (void)from;
-    (void)bytes;
-#endif
-}
-
 /* --- the mark ---------------------------------------------------------------------------------------------- */
 
 int handoff_mark_put(const char *memory, const struct handoff_mark *m, struct merr *err)

@@ -39,9 +39,6 @@ float *handoff_m(struct handoff *k);            /* weight_n floats each */
 float *handoff_v(struct handoff *k);
 float *handoff_master(struct handoff *k); /* the same; NULL: it holds none */
 
-/* Map these bytes of a file now, many pages at once: they will all be used, and a fault each would cost more. */
-void handoff_touch(void *at, size_t bytes);
-
 struct handoff_mark {
     uint64_t generation, step; /* that left it; steps done */
     uint64_t tokens;           /* seen in them */

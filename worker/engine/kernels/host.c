@@ -7,6 +7,7 @@
 
 #define HUGE_BYTES ((size_t)2 << 20)
 #define LINE_BYTES ((size_t)64)
+#define PAGE_BYTES ((size_t)4096)
 
 /* calloc knows which of its memory is fresh from the kernel and leaves that alone: what is not yet used is not there
  * yet, and nothing is cleared twice. Just before the aligned area stands what free wants back. */
@@ -33,5 +34,20 @@ void host_free(void *p)
 
     if (p)
         free(((void **)p)[-1]);
+    errno = saved;
+}
+
+void host_populate(void *at, size_t bytes)
+{
+    uintptr_t from = (uintptr_t)at & ~(uintptr_t)(PAGE_BYTES - 1);
+    int saved = errno;
+
+#ifdef MADV_POPULATE_WRITE
+    if (bytes > 0)
+        (void)madvise((void *)from, bytes + ((uintptr_t)at - from), MADV_POPULATE_WRITE);
+#else
+    (void)from;
+    (void)bytes;
+#endif
     errno = saved;
 }

@@ -11,4 +11,8 @@
 int host_alloc(size_t bytes, void **ret, struct merr *err);
 void host_free(void *p);
 
+/* Have all pages of an area now, as a first write would, and leave its bytes as they are. Many at once cost less than a
+ * fault each. A hint: where the kernel cannot, they come when they are written. */
+void host_populate(void *at, size_t bytes);
+
 #endif

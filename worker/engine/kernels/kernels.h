@@ -153,6 +153,9 @@ struct kern_ops {
     /* Device memory, 64-byte aligned, zeroed. */
     int (*mem_alloc)(struct kern_stream *s, size_t bytes, void **ret, struct merr *err);
     void (*mem_free)(struct kern_stream *s, void *p);
+    /* Have pages of shared memory now, by all threads, as those of mem_alloc are; its bytes stay. NULL: kernels cannot
+     * reach it, or have no threads. */
+    void (*mem_touch)(struct kern_stream *s, void *at, size_t bytes);
     int (*copy)(struct kern_stream *s, void *dst, const void *src, size_t bytes, struct merr *err); /* any direction */
     /* Rows of some bytes, strides in bytes, within the device. */
     int (*copy_rows)(struct kern_stream *s, void *dst, size_t dst_stride, const void *src, size_t src_stride,

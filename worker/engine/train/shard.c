@@ -481,21 +481,27 @@ struct state_view shard_view(const struct shard *shard, bool moments)
 
 void shard_touch(struct shard *shard)
 {
+    const struct kern_ops *k = shard->rank->k;
+    struct kern_stream *stream = shard->rank->stream;
     const struct optim_range *r = optim_ranges(shard->optim);
     const struct params *p = &shard->rank->params;
     float *master = optim_master(shard->optim);
 
+    if (!k->mem_touch || shard->weights_owned)
+        return;
     if (shard->weights)
-        handoff_touch(shard->weights, p->weight_n * sizeof(float));
+        k->mem_touch(stream, shard->weights, p->weight_n * sizeof(float));
     else
-        handoff_touch(shard->matrices, weight_bytes(shard->rank));
+        k->mem_touch(stream, shard->matrices, p->weight_n * kern_size(KERN_BF16));
     for (int i = 0; i < shard->buffers; i++)
-        handoff_touch(shard->pool[i], p->grad_n * sizeof(float));
+        k->mem_touch(stream, shard->pool[i], p->grad_n * sizeof(float));
     for (int i = 0; i < 2; i++) {
-        handoff_touch(optim_m(shard->optim) + r[i].state, (r[i].end - r[i].begin) * sizeof(float));
-        handoff_touch(optim_v(shard->optim) + r[i].state, (r[i].end - r[i].begin) * sizeof(float));
+        size_t bytes = (r[i].end - r[i].begin) * sizeof(float);
+
+        k->mem_touch(stream, optim_m(shard->optim) + r[i].state, bytes);
+        k->mem_touch(stream, optim_v(shard->optim) + r[i].state, bytes);
         if (master)
-            handoff_touch(master + r[i].state, (r[i].end - r[i].begin) * sizeof(float));
+            k->mem_touch(stream, master + r[i].state, bytes);
     }
 }
 

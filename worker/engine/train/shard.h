@@ -72,7 +72,7 @@ struct state_view shard_view(const struct shard *shard, bool moments);
 /* Zeros for weights and moments, as they are when a run begins. */
 void shard_zero(struct shard *shard);
 
-/* Have all of it mapped that lies in files of the node's memory. */
+/* Have all pages of it that lie in shared memory, so that the first step need not wait for them. */
 void shard_touch(struct shard *shard);
 
 #endif

@@ -150,8 +150,7 @@ static int build(struct train *t, struct merr *err)
     };
 
     TRY(shard_build(&t->shard, &place, err));
-    if (files)
-        shard_touch(&t->shard);
+    shard_touch(&t->shard);
     return 0;
 }
 

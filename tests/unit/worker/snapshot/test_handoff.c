@@ -73,7 +73,6 @@ static void what_one_generation_leaves_the_next_finds(void **state)
     k = opened(2, 0, true);
     other = opened(2, 1, true); /* the moments are there, and those of all replicas */
     weights = arena_of(k);
-    handoff_touch(weights + 1, ARENA - 4);
     assert_true(weights[WEIGHTS - 1] == 1.5F);
     assert_true(handoff_m(other)[7] == 2.5F && handoff_v(k)[WEIGHTS - 1] == 3.5F);
     handoff_v(other)[0] = 4.5F;

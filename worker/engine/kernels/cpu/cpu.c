@@ -8,12 +8,14 @@
 #include <string.h>
 
 #include "base/bf16.h"
+#include "base/try.h"
 #include "worker/engine/kernels/cpu/bf16.h"
 #include "worker/engine/kernels/cpu/native.h"
 #include "worker/engine/kernels/host.h"
 
 #define CHUNK 16384      /* elements of an item of an elementwise loop */
 #define ROW_FLOATS 16384 /* about so many elements of an item of whole rows */
+#define TOUCH_BYTES ((size_t)16 << 20) /* of memory that one item has mapped */
 #define STRIP 64         /* columns of an item that walks all rows */
 #define PARTIAL_ROWS 64  /* rows whose sums one item of a norm's backward collects */
 
@@ -109,10 +111,33 @@ static int stream_sync(struct kern_stream *s, struct merr *err)
     return 0;
 }
 
+struct touched {
+    char *at;
+    size_t bytes;
+};
+
+static void touch_item(void *arg, int item, int worker)
+{
+    const struct touched *t = arg;
+    size_t from = (size_t)item * TOUCH_BYTES, left = t->bytes - from;
+
+    (void)worker;
+    host_populate(t->at + from, left < TOUCH_BYTES ? left : TOUCH_BYTES);
+}
+
+static void mem_touch(struct kern_stream *s, void *at, size_t bytes)
+{
+    struct touched t = {.at = at, .bytes = bytes};
+
+    pool_run(s->pool, (int)((bytes + TOUCH_BYTES - 1) / TOUCH_BYTES), touch_item, &t);
+}
+
+/* All of it is there before the first step, which would else wait for it page by page. */
 static int mem_alloc(struct kern_stream *s, size_t bytes, void **ret, struct merr *err)
 {
-    (void)s;
-    return host_alloc(bytes, ret, err);
+    TRY(host_alloc(bytes, ret, err));
+    mem_touch(s, *ret, bytes);
+    return 0;
 }
 
 static void mem_free(struct kern_stream *s, void *p)
@@ -674,6 +699,7 @@ const struct kern_ops *kern_cpu(void)
         .stream_sync = stream_sync,
         .mem_alloc = mem_alloc,
         .mem_free = mem_free,
+        .mem_touch = mem_touch,
         .copy = cpu_copy,
         .copy_rows = cpu_copy_rows,
         .fill = cpu_fill,
