@@ -91,6 +91,9 @@ int cli_spec_again(const struct cli *c, json_t *doc, json_t **ret_doc);
 /* The same of a program and its arguments, NULL at their end. */
 int cli_program_spec(const struct cli *c, char *const *program, json_t **ret_doc);
 
+/* A number of devices as people type it: "4" or "1-4". -EINVAL: it is neither, or beyond PLAN_RANKS_MAX. */
+int cli_devices(const char *text, long *ret_min, long *ret_max);
+
 /* Look here for the files that a spec names by absolute paths. Returns 0, or an exit status with all faults said, those
  * that cli_check_spec() finds with them. */
 int cli_check_files(const char *file, const json_t *doc);

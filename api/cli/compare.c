@@ -14,7 +14,7 @@
 #define BUCKETS 144 /* a dot of a plot each */
 
 struct compared {
-    json_t *job, *series, *fields; /* new; fields: of its spec, by their paths */
+    json_t *job, *series, *fields; /* new; fields: of its spec, and of what its program was given, by their paths */
     double x[BUCKETS], y[BUCKETS];
     char name[160];
     struct plot_line line;
@@ -73,6 +73,8 @@ static int read_job(struct cli *c, const char *id, const char *metric, struct co
     TRY(cli_call(c, "GET", path, NULL, NULL, &j->series));
     j->fields = json_object();
     flatten(json_object_get(j->job, "spec"), "", j->fields);
+    if (json_is_object(json_object_get(j->job, "config")))
+        flatten(json_object_get(j->job, "config"), "config", j->fields);
     (void)json_object_del(j->fields, "name");
     take_points(j, metric);
     return 0;

@@ -275,6 +275,30 @@ static void print_array(const json_t *array)
     (void)printf("\n");
 }
 
+/* What its program says that it was given, or came to, in one line. */
+static void print_told(const json_t *job, const char *name)
+{
+    const json_t *told = json_object_get(job, name);
+    const char *key;
+    json_t *value;
+    bool more = false;
+
+    if (json_object_size(told) == 0)
+        return;
+    (void)printf("%-13s ", name);
+    json_object_foreach ((json_t *)told, key, value) {
+        char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
+
+        (void)printf("%s", more ? ", " : "");
+        cli_print_text(key);
+        (void)printf(" ");
+        cli_print_text(json_is_string(value) ? json_string_value(value) : text ? text : "");
+        free(text);
+        more = true;
+    }
+    (void)printf("\n");
+}
+
 static void print_job(const json_t *job)
 {
     static const char *const lines[] = {"name",         "project",    "kind",        "user",
@@ -303,13 +327,15 @@ static void print_job(const json_t *job)
     (void)printf("priority      %lld\nattempt       %lld\ndevices       %s%lld (%lld to %lld allowed)\n",
                  cli_int(job, "priority"), cli_int(job, "generation"), cli_job_ended(job) ? "used " : "",
                  cli_job_ended(job) ? devices_had(job) : cli_int(d, "assigned"), cli_int(d, "min"), cli_int(d, "max"));
-    if (json_is_object(l))
+    if (json_is_object(l) && strcmp(cli_str(job, "kind"), "train") == 0)
         (void)printf("layout        tp %lld x pp %lld x cp %lld x dp %lld\n", cli_int(l, "tp"), cli_int(l, "pp"),
                      cli_int(l, "cp"), cli_int(l, "dp"));
     promises_print(job);
     print_plan(json_object_get(job, "plan"));
     print_array(json_object_get(job, "array"));
     print_progress(job);
+    print_told(job, "config");
+    print_told(job, "summary");
     if (json_is_object(k))
         (void)printf("checkpoint    step %lld in %s\n", cli_int(k, "step"), cli_str(k, "path"));
     json_array_foreach (json_object_get(job, "assignment"), i, v) {
@@ -616,14 +642,15 @@ int jobs_priority(struct cli *c)
 
 int jobs_scale(struct cli *c)
 {
-    char *end = NULL;
-    long n = c->arg[1] ? strtol(c->arg[1], &end, 10) : 0;
-    long min = cli_number(c, "min", n), max = cli_number(c, "max", n);
+    long min = 0, max = 0;
     json_t *job = NULL, *devices;
     int r;
 
-    if (c->arg[1] && (*end || n < 1 || n > PLAN_RANKS_MAX))
-        return cli_fail(CLI_USAGE, "a number of devices is 1 to %d, not '%s'", PLAN_RANKS_MAX, c->arg[1]);
+    if (c->arg[1] && cli_devices(c->arg[1], &min, &max) < 0)
+        return cli_fail(CLI_USAGE, "a number of devices is 1 to %d, or a range such as 1-4, not '%s'", PLAN_RANKS_MAX,
+                        c->arg[1]);
+    min = cli_number(c, "min", min);
+    max = cli_number(c, "max", max);
     if (!min && !max)
         return cli_fail(CLI_USAGE, "want a number of devices, or --min N, --max N or both");
     if (min && max && min > max)
@@ -638,8 +665,11 @@ int jobs_scale(struct cli *c)
         return r;
     if (c->json)
         return cli_print_json_new(job);
-    (void)printf("%s takes %lld to %lld devices\n", c->arg[0], cli_int(json_object_get(job, "devices"), "min"),
-                 cli_int(json_object_get(job, "devices"), "max"));
+    devices = json_object_get(job, "devices");
+    (void)printf("%s may have %lld", c->arg[0], cli_int(devices, "min"));
+    if (cli_int(devices, "min") != cli_int(devices, "max"))
+        (void)printf(" to %lld", cli_int(devices, "max"));
+    (void)printf(" device%s\n", cli_int(devices, "max") == 1 ? "" : "s");
     json_decref(job);
     return 0;
 }

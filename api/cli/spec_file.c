@@ -1,4 +1,5 @@
 /* Spec files: read, changed by --set, paths made absolute; and the words for one that is refused. */
+#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@
 #include "base/io.h"
 #include "base/try.h"
 #include "base/utf8.h"
+#include "scheduler/plan/layout.h"
 
 int cli_read_file(const char *file, struct buf *b, struct merr *err)
 {
@@ -205,13 +207,60 @@ static int add_after(const struct cli *c, json_t *doc, const char *option, const
     return 0;
 }
 
+/* Past a number of devices; NULL: there is none. */
+static const char *take_devices(const char *text, long *ret)
+{
+    char *end;
+
+    if (!isdigit((unsigned char)*text))
+        return NULL;
+    errno = 0;
+    *ret = strtol(text, &end, 10);
+    return errno == 0 && *ret >= 1 && *ret <= PLAN_RANKS_MAX ? end : NULL;
+}
+
+int cli_devices(const char *text, long *ret_min, long *ret_max)
+{
+    long min = 0, max = 0;
+    const char *end = take_devices(text, &min);
+
+    max = min;
+    if (end && *end == '-')
+        end = take_devices(end + 1, &max);
+    if (!end || *end || max < min)
+        return -EINVAL;
+    *ret_min = min;
+    *ret_max = max;
+    return 0;
+}
+
+/* --devices and --elastic. */
+static int override_devices(const struct cli *c, json_t *doc)
+{
+    const char *text = cli_option(c, "devices");
+    json_t *command = json_object_get(doc, "command");
+    long min, max;
+
+    if (text) {
+        if (cli_devices(text, &min, &max) < 0)
+            return cli_fail(CLI_USAGE, "--devices wants a number from 1 to %d, or a range such as 1-4, not '%s'",
+                            PLAN_RANKS_MAX, text);
+        if (json_object_set_new(doc, "devices", json_pack("{s:i, s:i}", "min", (int)min, "max", (int)max)) < 0)
+            return cli_fail(CLI_FAILED, "no memory for a spec");
+    }
+    if (!cli_option(c, "elastic"))
+        return 0;
+    if (!json_is_object(command))
+        return cli_fail(CLI_USAGE, "--elastic is of a program; a training job may always have other devices");
+    return json_object_set_new(command, "elastic", json_true()) < 0 ? cli_fail(CLI_FAILED, "no memory for a spec") : 0;
+}
+
 static int override(const struct cli *c, json_t *doc)
 {
     const char *name = cli_option(c, "name"), *project = cli_option(c, "project");
     bool submits = c->cmd->submits;
     const char *time = submits ? cli_option(c, "time") : NULL;
-    long priority = cli_number(c, "priority", -1),
-         devices = submits ? cli_number(c, "devices", 0) : 0; /* `run` means others */
+    long priority = cli_number(c, "priority", -1);
     int r = 0, time_s = 0;
     int64_t now = clock_wall_us();
 
@@ -233,8 +282,8 @@ static int override(const struct cli *c, json_t *doc)
         r |= json_object_set_new(doc, "reservation", json_string(cli_option(c, "reservation")));
     if (priority >= 0)
         r |= json_object_set_new(doc, "priority", json_integer(priority));
-    if (devices > 0)
-        r |= json_object_set_new(doc, "devices", json_pack("{s:i, s:i}", "min", (int)devices, "max", (int)devices));
+    if (submits) /* `run` means others */
+        TRY(override_devices(c, doc));
     if (time && (times_parse(time, &time_s) < 0 || time_s < 1 || time_s > SPEC_TIME_S_MAX))
         return cli_fail(CLI_USAGE, "--time wants a time up to a year, as 90m, 4h, 4:00:00 or 2-12, not '%s'", time);
     if (submits && cli_option(c, "finish-by"))

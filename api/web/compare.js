@@ -30,6 +30,9 @@ export function differing(specs) {
         .filter(([f, values]) => f !== 'name' && new Set(values.map((v) => JSON.stringify(v))).size > 1) };
 }
 
+/* What a job was given: its spec, and what its program says of its own arguments. */
+const given = (j) => ({ ...j.spec, ...(j.config ? { config: j.config } : {}) });
+
 /* Rows by a column; what has no value comes last. columns: [{label, of, words, less}], less: the least is the best. */
 function table(caption, columns, rows, name) {
     let by = columns.find((c) => c.first) ?? columns[1], up = true;
@@ -71,10 +74,10 @@ function results(jobs, label) {
 }
 
 function differences(jobs) {
-    const { fields, rows } = differing(jobs.map((j) => j.spec)), note = `${ui.count(rows.length)} of ${ui.count(fields)} fields`;
+    const { fields, rows } = differing(jobs.map(given)), note = `${ui.count(rows.length)} of ${ui.count(fields)} fields`;
     return h('section.panel', { 'aria-label': 'What differs' }, h('.panel-head', {}, h('h2', {}, 'What differs'), h('span.note', {}, note)),
         rows.length ? h('.wide', { tabindex: '0', role: 'region', 'aria-label': 'Table: what differs' }, h('table.small', {},
-            h('caption.sr', {}, 'Fields of the specifications that differ'),
+            h('caption.sr', {}, 'Fields of the specifications and configurations that differ'),
             h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'Field'), jobs.map((j) => h('th', { scope: 'col' }, j.id)))),
             h('tbody', {}, rows.map(([f, values]) => h('tr', {}, h('th', { scope: 'row' }, h('code', {}, f)),
                 values.map((v) => h('td', {}, h('code', {}, shown(v)))))))))
@@ -83,7 +86,7 @@ function differences(jobs) {
 
 /* Curves are labelled by the field that differs, where it is one. */
 function labels(jobs) {
-    const { rows } = differing(jobs.map((j) => j.spec)), one = rows.length === 1 ? rows[0] : null;
+    const { rows } = differing(jobs.map(given)), one = rows.length === 1 ? rows[0] : null;
     return jobs.map((j, i) => (one ? `${j.id} ${one[0].split('.').at(-1)} ${shown(one[1][i])}` : `${j.id} ${j.name}`));
 }
 

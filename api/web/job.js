@@ -291,13 +291,29 @@ async function live(id, signal, parts) {
     } });
 }
 
+/* What its program says that it was given, and came to. */
+function toldPanel() {
+    const parts = [['config', 'Configuration'], ['summary', 'Summary']].map(([key, title]) => {
+        const text = h('pre', { tabindex: '0' });
+        return { key, text, el: h('details.panel.spec', { hidden: true }, h('summary', {}, title), text) };
+    });
+    return { els: parts.map((p) => p.el), update(job) {
+        for (const p of parts) {
+            p.el.hidden = !job[p.key];
+            const words = job[p.key] ? JSON.stringify(job[p.key], null, 2) : '';
+            if (p.text.textContent !== words)
+                p.text.textContent = words;
+        }
+    } };
+}
+
 function build(main, signal, job) {
     const id = job.id;
     let now = job;
     const top = head(() => now), why = explainBox(id, signal), outcome = outcomeBox(), ranks = ranksPanel();
     const events = eventsPanel(), checkpoints = checkpointsPanel(job, signal);
     const charts = curves(signal, job);
-    const log = logPanel(id, signal), diagnosis = diagnosisPanel(id, signal);
+    const log = logPanel(id, signal), diagnosis = diagnosisPanel(id, signal), told = toldPanel();
     const train = job.kind === 'train', tasks = job.array && tasksPanel(id, signal);
     if (tasks) /* an array measures nothing itself */
         charts.load = () => Promise.resolve();
@@ -306,13 +322,14 @@ function build(main, signal, job) {
             h('pre', { tabindex: '0' }, JSON.stringify(job.spec, null, 2))));
     else
         main.replaceChildren(top.el, outcome.el, why.el, diagnosis.el, charts.el,
-        h('.job-grid', {}, log.el, h('.stack', {}, events.el, ...(train ? [checkpoints.el] : []), ranks.el)),
+        h('.job-grid', {}, log.el, h('.stack', {}, events.el, ...(train ? [checkpoints.el] : []), ranks.el)), ...told.els,
         h('details.panel.spec', {}, h('summary', {}, 'Specification'), h('pre', { tabindex: '0' }, JSON.stringify(job.spec, null, 2))));
 
     function update(fresh) {
-        now = { ...fresh, spec: job.spec, plan: fresh.plan ?? now.plan }; /* lists leave both out */
+        now = { ...fresh, spec: job.spec, plan: fresh.plan ?? now.plan, config: fresh.config ?? now.config,
+            summary: fresh.summary ?? now.summary }; /* lists leave them out */
         checkpoints.set(now);
-        for (const part of tasks ? [top, outcome, tasks] : [top, why, outcome, ranks, log, diagnosis])
+        for (const part of tasks ? [top, outcome, tasks] : [top, why, outcome, ranks, log, diagnosis, told])
             part.update(now);
     }
     update(job);

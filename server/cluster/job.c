@@ -237,6 +237,8 @@ void job_clear(struct job *j)
     json_decref(j->progress);
     json_decref(j->eval);
     json_decref(j->checkpoint);
+    json_decref(j->config);
+    json_decref(j->summary);
     json_decref(j->plan);
     json_decref(j->labels);
     json_decref(j->params);

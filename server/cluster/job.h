@@ -129,6 +129,7 @@ struct job {
     char *reason_text; /* owned; may be NULL */
 
     json_t *progress, *eval, *checkpoint; /* owned, not of the state proper; NULL: none yet */
+    json_t *config, *summary;             /* the same: what its program says that it was given, and came to */
     uint64_t assigned;                    /* nor this: number of the event that gave it its places */
     double step_ms;                       /* nor this: steps of the newest run take about so long; 0: none was seen */
     int64_t shipped;                      /* nor this: bytes of logs and metrics that the server has kept of it */

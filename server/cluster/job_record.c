@@ -96,6 +96,8 @@ static const struct field {
     FIELD(OBJECT, progress),
     FIELD(OBJECT, eval),
     FIELD(OBJECT, checkpoint),
+    FIELD(OBJECT, config),
+    FIELD(OBJECT, summary),
     FIELD(INT64_EVEN_0, waiting_us),
     FIELD(INT64_EVEN_0, changed_us),
     FIELD(INT64, device_us),

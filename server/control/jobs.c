@@ -403,8 +403,7 @@ void jobs_get(struct core *c, struct call *call)
     set_etag(call, f.job);
     if (f.entry && !f.entry->refusal && rights_owns(http_identity(call->req), f.job->user)) {
         view = view_job(c, f.job, f.entry, NULL);
-        (void)json_object_set_new(view, "plan", plans_view(f.job));
-        view_add_ports(f.job, f.entry->spec_text, view);
+        view_add_whole(f.job, f.entry->spec_text, view);
         call->whole_spec = strdup(f.entry->spec_text);
     } else {
         view = view_whole(c, call, &f);

@@ -34,6 +34,7 @@
 
 #define TELL_US INT64_C(60000000) /* how often a node that sends what is not its own is told of */
 
+#define WORDS_BYTES 16384                               /* of a line whose object stays with the job */
 #define LINE_WORDS 512                                  /* of its message, which is told as words */
 #define LINE_BYTES (EVENTS_NOTE_BYTES - 2 * LINE_WORDS) /* of a line that is kept as it is */
 
@@ -353,6 +354,29 @@ static json_t *shorten_new(json_t *o, size_t len)
     return brief ? brief : json_pack("{s:s}", "type", "note");
 }
 
+/* What a program says that it was given, and what it came to, stay with the job, however long: the newest counts. */
+static void take_words(struct core *c, struct entry *e, const char *type, const json_t *line, size_t len)
+{
+    bool config = strcmp(type, "config") == 0;
+    json_t *words;
+
+    if ((!config && strcmp(type, "summary") != 0) || len > WORDS_BYTES)
+        return;
+    words = config ? json_incref(json_object_get(line, "config")) : json_copy((json_t *)line);
+    if (!config) {
+        (void)json_object_del(words, "type");
+        (void)json_object_del(words, "rank");
+    }
+    if (json_is_object(words)) {
+        json_t **at = config ? &e->job.config : &e->job.summary;
+
+        json_decref(*at);
+        *at = json_incref(words);
+        table_dirty(&c->jobs, e);
+    }
+    json_decref(words);
+}
+
 /* One line that a rank wrote. */
 static void take_line(struct core *c, struct entry *e, uint64_t job, uint32_t generation, const char *line, size_t len)
 {
@@ -377,6 +401,8 @@ static void take_line(struct core *c, struct entry *e, uint64_t job, uint32_t ge
         json_decref(o);
         return;
     }
+    if (e && e->job.generation == generation)
+        take_words(c, e, type, o, len);
     o = shorten_new(o, len);
     type = code;
     utf8_copy(code, sizeof(code), json_string_value(json_object_get(o, "type")));

@@ -92,7 +92,7 @@ static void add_task(const struct job *j, json_t *o)
         (void)json_object_set_new(o, "id", json_string(id));
 }
 
-void view_add_ports(const struct job *j, const char *spec_text, json_t *o)
+static void add_ports(const struct job *j, const char *spec_text, json_t *o)
 {
     json_auto_t *spec = j->n_places > 0 && strstr(spec_text, "\"ports\":[\"") ? json_loads(spec_text, 0, NULL) : NULL;
     const json_t *names = json_object_get(json_object_get(spec, "command"), "ports"), *name;
@@ -104,6 +104,14 @@ void view_add_ports(const struct job *j, const char *spec_text, json_t *o)
     if (i > 0)
         (void)json_object_set(o, "ports", ports);
     json_decref(ports);
+}
+
+void view_add_whole(const struct job *j, const char *spec_text, json_t *o)
+{
+    add_ports(j, spec_text, o);
+    (void)json_object_set_new(o, "plan", plans_view(j));
+    (void)json_object_set(o, "config", j->config ? j->config : json_null());
+    (void)json_object_set(o, "summary", j->summary ? j->summary : json_null());
 }
 
 json_t *view_job(const struct core *c, const struct job *j, const struct entry *e, const char *spec_text)
@@ -149,8 +157,7 @@ json_t *view_job(const struct core *c, const struct job *j, const struct entry *
         (void)json_object_set(o, "slow", e->run.slow);
     if (o && spec_text) { /* a list would grow long by them */
         (void)json_object_set_new(o, "spec", json_loads(spec_text, 0, NULL));
-        view_add_ports(j, spec_text, o);
-        (void)json_object_set_new(o, "plan", plans_view(j));
+        view_add_whole(j, spec_text, o);
     }
     return o;
 }
@@ -409,6 +416,8 @@ json_t *view_explain(struct core *c, const struct job *j, const struct entry *e)
                                                  strcmp(outcome_class(j), "user") == 0 ? "retry.user" : "retry.max"));
     if (asked && job_waits(j))
         (void)snprintf(summary, sizeof(summary), "%s", json_string_value(json_object_get(asked, "text")));
+    else if (told && (j->state == JOB_STARTING || j->state == JOB_RUNNING))
+        (void)json_array_append_new(causes, plain_cause("last-attempt", json_incref(told), json_incref(help)));
     else
         (void)json_array_append_new(
             causes, plain_cause(j->reason_code, told ? json_incref(told) : json_string(summary), json_incref(help)));

@@ -29,7 +29,9 @@ def muster(*args, cwd=None, **env):
     (["submit"], 2, "want a file with a spec, or -- and a program"),
     (["submit", "x", "--", "y"], 2, "want a file with a spec, or -- and a program"),
     (["submit", "--"], 2, "want a file with a spec, or -- and a program"),
-    (["submit", "--devices", "0", "--", "y"], 2, "--devices"),
+    *[(["submit", "--devices", wrong, "--", "y"], 2, "--devices wants a number from 1 to 1024, or a range such as 1-4")
+      for wrong in ("0", "", "-1", "4-2", "1-", "1-2-3", " 1", "1-1025", "99999999999999999999")],
+    (["resubmit", "j1", "--elastic"], 2, "--elastic"),
     (["submit", "--workdir", "/nowhere", "--", "y"], 3, "/nowhere"),
     (["list", "x"], 2, "one argument too many"),
     (["list", "-n", "0"], 2, "a number from 1 to 100000"),
@@ -49,6 +51,7 @@ def muster(*args, cwd=None, **env):
     (["checkpoint", "import", "/nowhere/a", "b"], 3, "/nowhere/a"),
     (["scale", "j1"], 2, "want a number of devices, or --min N, --max N or both"),
     (["scale", "j1", "0"], 2, "a number of devices is 1 to"),
+    (["scale", "j1", "2-1"], 2, "a number of devices is 1 to"),
     (["scale", "j1", "--min", "4", "--max", "2"], 2, "more than --max 2"),
     (["limit", "j1"], 2, "want --time TIME, or --running N for an array"),
     (["limit", "j1", "--time", "4h", "--running", "2"], 2, "want --time TIME, or --running N for an array"),

@@ -87,6 +87,16 @@ def test_a_program_is_submitted_as_it_is_typed_and_runs_in_this_folder(cluster):
     assert "'the command line' is refused" in refused and "/name" in refused
 
 
+def test_a_program_that_takes_other_devices_is_submitted_with_a_range_of_them(cluster):
+    job = said(cluster, "submit", "--devices", "1-3", "--elastic", "--dry-run", "-o", "json", "--", "true")
+    assert (job["spec"]["devices"]["min"], job["spec"]["devices"]["max"]) == (1, 3)
+    assert job["spec"]["command"]["elastic"] is True
+    job = said(cluster, "submit", "--devices", "1-3", "--elastic", "-o", "json", "--", "true")["id"]
+    assert cluster.job(job)["spec"]["command"]["elastic"] is True
+    write(cluster, "t.yaml", "train: {model: {preset: gpt2-124m}, data: {path: /x}, batch: {sequences: 1}, steps: 1}\n")
+    assert "training job may always" in run(cluster, "submit", "--elastic", "t.yaml", status=2).stderr
+
+
 def test_submit_takes_yaml_json_and_standard_input(cluster):
     spec = specs.command("echo hello")
     write(cluster, "c.json", spec)
@@ -475,8 +485,9 @@ def test_a_job_is_suspended_resumed_explained_scaled_and_cancelled(cluster):
     assert text.startswith(f"{waiting} is queued: waits for") and job in text and "would help: " in text
     assert text.count("waits for") == 1  # the summary is the text of its only cause
     assert said(cluster, "explain", waiting, "-o", "json")["causes"][0]["behind"] == [job]
-    assert run(cluster, "scale", waiting, "--min", "1").stdout == f"{waiting} takes 1 to 3 devices\n"
+    assert run(cluster, "scale", waiting, "--min", "1").stdout == f"{waiting} may have 1 to 3 devices\n"
     assert said(cluster, "scale", waiting, "--max", "2", "-o", "json")["devices"]["max"] == 2
+    assert run(cluster, "scale", waiting, "1-4").stdout == f"{waiting} may have 1 to 4 devices\n"
     assert "this cluster has 4" in run(cluster, "scale", waiting, "--min", "64", "--max", "64", status=4).stderr
     assert run(cluster, "limit", waiting, "--time", "4h").stdout == f"{waiting} may run for 14400 s in all\n"
     assert said(cluster, "limit", waiting, "--time", "90", "-o", "json")["limits"]["time_s"] == 5400

@@ -75,6 +75,33 @@ def test_steps_of_version_1_are_shown_as_they_are_and_a_loss_that_is_none_is_non
     cluster.wait(job, "succeeded")
 
 
+def test_what_a_program_was_given_and_came_to_stays_with_its_job_and_is_compared(cluster):
+    """The newest counts; what is no object, or longer than a line may be, is a line of the history and no more."""
+    def ran(lr, *lines):
+        script = f"""
+def tell(o):
+    with open(f'{{D}}/events.jsonl', 'a') as f: f.write(json.dumps(o) + chr(10))
+tell({{'type': 'config', 'rank': 0, 'config': {{'lr': {lr}, 'net': {{'deep': True}}, 'name': 'a' + chr(27) + '[31mb'}}}})
+""" + "\n".join(f"tell({line})" for line in lines)
+        job = cluster.submit(python(script, name="told"))["id"]
+        cluster.wait(job, "succeeded")
+        return job
+    first = ran(0.1, {"type": "summary", "rank": 0, "accuracy": 0.25}, {"type": "summary", "rank": 0, "accuracy": 0.5},
+                {"type": "config", "config": 7}, {"type": "config", "config": {"long": "x" * 16384}})
+    second = ran(0.2)
+    job = wait_for("what it came to", lambda: (j := cluster.job(first))["summary"] and j)
+    assert job["config"] == {"lr": 0.1, "net": {"deep": True}, "name": "a\x1b[31mb"}
+    assert job["summary"] == {"accuracy": 0.5}
+    assert cluster.job(second)["summary"] is None
+    assert all("config" not in j for j in cluster.api("GET", "/v1/jobs")["jobs"])
+    shown = cluster.muster("show", first).stdout
+    assert 'config        lr 0.1, net {"deep":true}, name a' in shown and "summary       accuracy 0.5\n" in shown
+    assert "\x1b[31m" not in shown
+    differs = json.loads(cluster.muster("compare", first, second, "-o", "json").stdout)["differs"]
+    assert differs["config.lr"] == [0.1, 0.2] and not any(k.startswith("config.net") for k in differs)
+    assert cluster.job(cluster.submit(specs.command("true"))["id"])["config"] is None
+
+
 def test_a_program_stops_when_told_says_so_and_goes_on_where_it_was(cluster):
     job = cluster.submit(python(f"""
 if os.environ['MUSTER_RESUME'] == '1':

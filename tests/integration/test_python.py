@@ -99,6 +99,20 @@ def test_the_environment_says_where_and_who(place, start, monkeypatch):
             _run.Run(signals=False)
 
 
+def test_what_the_program_was_given_is_told_by_rank_0(place, start, monkeypatch):
+    monkeypatch.setattr(_run, "_the_run", start())
+    assert _run.init(config={"lr": 0.1, "path": place, "by": print, "nan": NAN, 3: [set()]}) is _run.init()
+    assert lines_of(place / "events.jsonl") == [
+        {"rank": 0, "type": "config",
+         "config": {"lr": 0.1, "path": str(place), "by": str(print), "nan": None, "3": ["set()"]}}]
+    for bad, error in ((7, TypeError), ({"x": "y" * 16384}, ValueError)):
+        with pytest.raises(error):
+            _run.init(config=bad)
+    os.unlink(place / "events.jsonl")
+    start(1).config({"lr": 1})
+    assert not os.path.exists(place / "events.jsonl")
+
+
 def test_metrics_are_lines_of_version_1_of_rank_0(place, start):
     np = pytest.importorskip("numpy")
     run = start()

@@ -117,6 +117,22 @@ def encode(value: Mapping[str, Any]) -> bytes:
     return (json.dumps(plain(value), ensure_ascii=False, separators=(",", ":")) + "\n").encode("utf-8", "replace")
 
 
+def config_of(values: Mapping[str, Any]) -> JSON:
+    """What a program was given, for people to read: what is no JSON, as a function or a class, is there as its text."""
+    def leaf(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {str(key): leaf(member) for key, member in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [leaf(member) for member in value]
+        try:
+            return plain(value)
+        except TypeError:
+            return str(value)
+    if not isinstance(values, Mapping):
+        raise TypeError(f"config wants a dict, as vars(args), not {type(values).__name__}")
+    return plain(leaf(values))
+
+
 def event_line(rank: int, kind: str, data: Mapping[str, Any]) -> bytes:
     """A line of events.jsonl."""
     if not isinstance(kind, str) or not kind:

@@ -41,14 +41,17 @@ def _is_child() -> bool:
     return _was_child or (processes is not None and processes.parent_process() is not None)
 
 
-def init(*, signals: bool = True) -> Run:
-    """The run of this process; every call gives the same. signals: SIGTERM makes should_stop() true where nothing else
-    of the program handles it, and ends the program no more."""
+def init(*, config: Optional[Mapping[str, Any]] = None, signals: bool = True) -> Run:
+    """The run of this process; every call gives the same. config: what the program was given, such as vars(args), for
+    the job's page and for comparisons. signals: SIGTERM makes should_stop() true where nothing else of the program
+    handles it, and ends the program no more."""
     global _the_run
     with _lock:
         if _the_run is None:
             _the_run = Run(signals)
-        return _the_run
+    if config is not None:
+        _the_run.config(config)
+    return _the_run
 
 
 def _after_fork() -> None:
@@ -156,8 +159,14 @@ class Run:
         if self.active:
             self._report("artifacts", self._files.artifact, "image", key, step, bytes(data))
 
+    def config(self, values: Mapping[str, Any]) -> None:
+        """What the program was given; the newest counts, of rank 0 alone."""
+        told = _files.config_of(values)
+        if self.rank == 0:
+            self.event("config", config=told)
+
     def summary(self, **values: Any) -> None:
-        """What the run came to, in an event of the job's history."""
+        """What the run came to; the newest counts."""
         self.event("summary", **values)
 
     def event(self, type: str, **data: Any) -> None:
@@ -270,7 +279,7 @@ class Run:
         raise SystemExit(STOPPED)
 
     def finish(self, **summary: Any) -> None:
-        """The program has done its work; what it came to goes into an event of the job's history."""
+        """The program has done its work; summary: what it came to, as summary() has it."""
         if not self.active:
             return
         if summary:

@@ -213,6 +213,8 @@ class Job(TypedDict, total=False):
     progress: JobProgress
     eval: JobEval
     checkpoint: Union[Checkpoint, None]
+    config: Union[Dict[str, Any], None]
+    summary: Union[Dict[str, Any], None]
     restarts: JobRestarts
     dir: str
     outcome: Union[Outcome, None]
