@@ -347,6 +347,9 @@ void machine_rank_keep_exit(const struct machine_rank *r, const struct rank_exit
 
     if (!acts(r->machine) || !s)
         return;
+    if (s->has_exit)
+        world_broken(r->machine->m->w, "%s: rank %d in %s left word of its end, and its agent writes '%s' over it",
+                     r->machine->m->box[r->machine->on].name, r->rank, r->path, e->why);
     s->has_exit = true;
     s->exit = *e;
 }
