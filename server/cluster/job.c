@@ -1,4 +1,5 @@
 #include "server/cluster/job.h"
+#include "server/cluster/job_time.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -289,7 +290,7 @@ static int assigned(const struct job *j, const struct job_cause *cause, int64_t 
     assert(cause->n_places > 0);
     if (!job_waits(j))
         return no_fit(j, err, "assigned devices");
-    if (job_backs_off(j, now_us))
+    if (job_time_backs_off(j, now_us))
         return merr_set(err, -EPROTO, "job 'j%llu' is backing off", (unsigned long long)j->id);
     c->to = JOB_STARTING;
     c->generation = j->generation + 1;
@@ -300,50 +301,6 @@ static int assigned(const struct job *j, const struct job_cause *cause, int64_t 
                         "layout", job_layout_json(&cause->layout), "master_port", cause->master_port, "saved_step",
                         json_integer_value(json_object_get(j->checkpoint, "step")), "plan", cause->plan);
     return c->data ? 0 : -ENOMEM;
-}
-
-bool job_backs_off(const struct job *j, int64_t now_us)
-{
-    return j->retry_us > now_us && j->retry_us - now_us <= ACT_WAIT_MAX_US;
-}
-
-void job_shift(struct job *j, int64_t by_us)
-{
-    j->retry_us += j->retry_us > 0 ? by_us : 0;
-    j->waiting_us += by_us;
-    j->changed_us += by_us;
-    j->estimate.made_us += j->estimate.made_us > 0 ? by_us : 0;
-    j->estimate.start_us += j->estimate.made_us > 0 ? by_us : 0;
-    j->past.infra_since_us += j->past.infra_since_us > 0 ? by_us : 0;
-    j->past.moves.since_us += j->past.moves.since_us > 0 ? by_us : 0;
-    j->past.link_moves.since_us += j->past.link_moves.since_us > 0 ? by_us : 0;
-}
-
-int64_t job_ran_us(const struct job *j, int64_t now_us)
-{
-    return j->ran_us + (j->live && now_us > j->changed_us ? now_us - j->changed_us : 0);
-}
-
-int64_t job_time_left_us(const struct job *j, int64_t now_us)
-{
-    return j->time_s > 0 ? j->time_s * INT64_C(1000000) - job_ran_us(j, now_us) : INT64_MAX;
-}
-
-int64_t job_ends_us(const struct job *j)
-{
-    return j->live && j->time_s > 0 ? j->changed_us + job_time_left_us(j, j->changed_us) : 0;
-}
-
-int64_t job_queue_left_us(const struct job *j, int64_t now_us)
-{
-    if (j->queue_s == 0 || j->state != JOB_QUEUED || job_is_held_back(j) || j->generation > 0)
-        return INT64_MAX;
-    return j->queue_s * INT64_C(1000000) - (now_us > j->waiting_us ? now_us - j->waiting_us : 0);
-}
-
-bool job_is_out_of_time(const struct job *j)
-{
-    return j->state == JOB_FAILED && strcmp(j->reason_code, "time-limit") == 0;
 }
 
 json_t *job_past_json(const struct act_history *h)
@@ -491,7 +448,7 @@ static int suspend(const struct job *j, struct change *c, struct merr *err)
 
 static int resume(const struct job *j, const struct job_cause *cause, struct change *c, struct merr *err)
 {
-    bool more = cause->time_s > 0 && job_is_out_of_time(j);
+    bool more = cause->time_s > 0 && job_time_is_out(j);
 
     if (j->intent == JOB_SUSPEND)
         return merr_set(err, -EPROTO, "job 'j%llu' is still being suspended; resume it once it is",
@@ -840,8 +797,8 @@ static void apply_data(struct job *j, const json_t *data)
 static void count_run(struct job *j, bool live, bool moved, int64_t at_us)
 {
     if (j->live && !live) {
-        j->device_us += (int64_t)j->n_places * (job_ran_us(j, at_us) - j->ran_us);
-        j->ran_us = job_ran_us(j, at_us);
+        j->device_us += (int64_t)j->n_places * (job_time_ran_us(j, at_us) - j->ran_us);
+        j->ran_us = job_time_ran_us(j, at_us);
         j->rescales += j->intent == JOB_RESCALE;
         j->past.soon_lost = at_us - j->changed_us < ACT_SOON_US ? j->past.soon_lost : 0;
         j->waiting_us = at_us;

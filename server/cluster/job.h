@@ -205,25 +205,12 @@ json_t *job_submitted_event(const struct job *j);
 json_t *job_record(const struct job *j);
 int job_from_record(const json_t *record, struct job *j);
 
-/* The wall clock was set by so much: what is measured with it goes along. */
-void job_shift(struct job *j, int64_t by_us);
-/* It failed and is not to start yet. A wait longer than any there is comes of a clock that was set back: it is over. */
-bool job_backs_off(const struct job *j, int64_t now_us);
-
 /* Whether it waits for others yet; and may not start, since one of them is not as wanted. */
 bool job_comes_after(const struct job *j);
 bool job_is_held_back(const struct job *j);
 
 /* "waits for j17 to succeed, j18 to end": in words, cut to size. is: of each, NULL: as they are. */
 void job_after_text(const struct job *j, const enum job_is *is, char *ret, size_t size);
-
-/* How long it has run in all; and may run yet by its limit, INT64_MAX: as long as it likes; and may wait yet. */
-int64_t job_ran_us(const struct job *j, int64_t now_us);
-int64_t job_time_left_us(const struct job *j, int64_t now_us);
-int64_t job_ends_us(const struct job *j); /* wall: when its run will have used that up; 0: it has no limit, or no run */
-int64_t job_queue_left_us(const struct job *j, int64_t now_us);
-/* It has failed since its time was up: with more of it, it can go on. */
-bool job_is_out_of_time(const struct job *j);
 
 bool job_ended(enum job_state state);
 bool job_waits(const struct job *j); /* wants devices: queued, or recovering with no run left */

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "server/cluster/job_time.h"
 #include "server/cluster/links.h"
 #include "server/cluster/shares.h"
 #include "server/cluster/slots.h"
@@ -665,7 +666,7 @@ void dispatch_tick(struct core *c)
     for (size_t i = 0; i < c->jobs.n_order; i++) { /* a back-off that has ended */
         struct entry *e = table_at(&c->jobs, i);
 
-        if (e && job_waits(&e->job) && e->wait.code == EXPLAIN_BACK_OFF && !job_backs_off(&e->job, c->now.wall_us))
+        if (e && job_waits(&e->job) && e->wait.code == EXPLAIN_BACK_OFF && !job_time_backs_off(&e->job, c->now.wall_us))
             c->schedule_wanted = true;
     }
 }

@@ -7,6 +7,7 @@
 
 #include "api/spec_array.h"
 #include "base/hash.h"
+#include "server/cluster/job_time.h"
 #include "server/cluster/slots.h"
 #include "server/control/admission.h"
 #include "server/control/arrays.h"
@@ -747,7 +748,7 @@ static void go_on(struct core *c, struct call *call, struct found *f, int more_s
     struct merr err = {""};
     int r;
 
-    if (!job_is_out_of_time(f->job) || f->job->array > 0) {
+    if (!job_time_is_out(f->job) || f->job->array > 0) {
         call_problem(call, 409, "wrong-state",
                      f->job->array > 0 ? "job 'j%llu' is %s, and its array has taken that in; retry it there"
                                        : "job 'j%llu' is %s, and was not ended by its time limit; that of a job which "
@@ -794,7 +795,7 @@ void jobs_action(struct core *c, struct call *call)
     if (strcmp(action, "resume") == 0 && more_s > 0) {
         go_on(c, call, &f, more_s, actor);
         action = "";
-    } else if (!f.entry && strcmp(action, "resume") == 0 && job_is_out_of_time(f.job))
+    } else if (!f.entry && strcmp(action, "resume") == 0 && job_time_is_out(f.job))
         call_problem(call, 409, "wrong-state",
                      "job 'j%llu' has used up its time; give it more: limits.more_s, `muster "
                      "resume j%llu --time +1h`",

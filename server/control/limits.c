@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "server/cluster/job_time.h"
 #include "server/control/change.h"
 #include "server/control/saves.h"
 #include "server/control/state.h"
@@ -49,7 +50,7 @@ static void end(struct core *c, struct entry *e)
 static int64_t look(struct core *c, struct entry *e)
 {
     const struct job *j = &e->job;
-    int64_t left = job_time_left_us(j, c->now.wall_us), queue = job_queue_left_us(j, c->now.wall_us);
+    int64_t left = job_time_left_us(j, c->now.wall_us), queue = job_time_queue_left_us(j, c->now.wall_us);
     int64_t warn_us = j->warn_s * INT64_C(1000000);
     bool goes = j->live && (j->intent == JOB_GO_ON || j->intent == JOB_REQUEUE || j->intent == JOB_RESCALE);
     char text[96];

@@ -9,6 +9,7 @@
 #include "api/protocol/rendezvous.h"
 #include "api/spec_plan.h"
 #include "base/buf.h"
+#include "server/cluster/job_time.h"
 #include "server/cluster/slots.h"
 #include "server/control/agent_rights.h"
 #include "server/control/contact.h"
@@ -101,7 +102,7 @@ static json_t *make_assignment(const struct core *c, const struct entry *e)
                            .pass_over = pass_over(j),
                            .resumes = j->checkpoint != NULL,
                            .devices_next = devices_next(e),
-                           .ends_at_us = job_ends_us(j),
+                           .ends_at_us = job_time_ends_us(j),
                            .warned_s = j->warned_in == j->generation ? j->warned_s : 0,
                            .evidence = (int64_t)(e->run.evidence & INT64_MAX)};
     json_t *doc = NULL;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/cluster/job_time.h"
 #include "server/cluster/slots.h"
 #include "server/cluster/topology.h"
 #include "server/control/booking.h"
@@ -756,7 +757,7 @@ static int show_jobs(struct core *c, struct round *r, struct entry **scratch)
             e->wait = (struct explain_wait){.code = EXPLAIN_SINGLETON, .need = e->job.min, .behind = other};
         else if (waits && r->holder == 0 && (booking = booking_of(c, &e->job)) != NULL)
             await_reservation(e, booking);
-        else if (waits && job_backs_off(&e->job, now))
+        else if (waits && job_time_backs_off(&e->job, now))
             e->wait = (struct explain_wait){.code = EXPLAIN_BACK_OFF, .need = e->job.min, .until_us = e->job.retry_us};
         else if (waits)
             scratch[waiting++] = e;

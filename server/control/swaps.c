@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/cluster/job_time.h"
 #include "server/cluster/slots.h"
 #include "server/control/state.h"
 
@@ -140,7 +141,7 @@ void swaps_claim(struct core *c, struct entry *e, enum act_class class_)
     const char *lost = json_string_value(json_object_get(j->outcome, "node"));
 
     if (c->cfg.spares.n > 0 && act_takes_spare(class_) && lost && j->live && j->intent == JOB_GO_ON &&
-        j->state == JOB_RECOVERING && !job_backs_off(j, c->now.wall_us))
+        j->state == JOB_RECOVERING && !job_time_backs_off(j, c->now.wall_us))
         (void)claim(c, e, lost);
 }
 

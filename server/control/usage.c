@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "scheduler/cluster/share.h"
+#include "server/cluster/job_time.h"
 #include "server/control/records.h"
 #include "server/control/state.h"
 
@@ -233,8 +234,8 @@ static void plant_users(const struct core *c, struct tree *t, struct entry *cons
             t->nodes[t->n++] = (struct share_node){.parent = jobs[i].tenant, .weight_milli = 1000, .wants = true};
         }
         if (j->live)
-            t->nodes[m->node].use_us +=
-                share_of_run((int32_t)j->n_places, job_ran_us(j, c->now.wall_us) - j->ran_us, c->cfg.share_half_us);
+            t->nodes[m->node].use_us += share_of_run(
+                (int32_t)j->n_places, job_time_ran_us(j, c->now.wall_us) - j->ran_us, c->cfg.share_half_us);
     }
 }
 

@@ -6,6 +6,7 @@
 #include "api/protocol/assignment.h"
 #include "base/hash.h"
 #include "server/cluster/gpus.h"
+#include "server/cluster/job_time.h"
 #include "server/cluster/links.h"
 #include "server/cluster/slots.h"
 #include "server/cluster/stragglers.h"
@@ -151,7 +152,7 @@ json_t *view_job(const struct core *c, const struct job *j, const struct entry *
     if (o && (j->time_s > 0 || j->queue_s > 0)) {
         (void)json_object_set_new(
             o, "limits", json_pack("{s:i, s:i, s:i}", "time_s", j->time_s, "queue_s", j->queue_s, "warn_s", j->warn_s));
-        (void)json_object_set_new(o, "ends_by", cluster_time(job_ends_us(j)));
+        (void)json_object_set_new(o, "ends_by", cluster_time(job_time_ends_us(j)));
     }
     if (o && e && json_array_size(e->run.slow) > 0)
         (void)json_object_set(o, "slow", e->run.slow);

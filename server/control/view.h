@@ -13,8 +13,8 @@ struct core;
 /* A job, whose entry is NULL when it has ended; with its spec and plan where the spec's text is given. */
 json_t *view_job(const struct core *c, const struct job *j, const struct entry *e, const char *spec_text);
 
-/* Add what lists would grow long by, but for the spec itself, to what view_job has given without its text: the plan, what
- * its program has said, and the ports of the run there is. */
+/* Add what lists would grow long by, but for the spec itself, to what view_job has given without its text: the plan,
+ * what its program has said, and the ports of the run there is. */
 void view_add_whole(const struct job *j, const char *spec_text, json_t *o);
 
 json_t *view_node(const struct core *c, const struct node *n);

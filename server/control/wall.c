@@ -1,6 +1,7 @@
 #include "server/control/wall.h"
 
 #include "base/log.h"
+#include "server/cluster/job_time.h"
 #include "server/cluster/gpus.h"
 #include "server/cluster/stragglers.h"
 #include "server/control/change.h"
@@ -22,7 +23,7 @@ void wall_follow(struct core *c)
 
         if (!e)
             continue;
-        job_shift(&e->job, by_us);
+        job_time_shift(&e->job, by_us);
         change_drain_by(c, e, e->run.drain_deadline_us);
     }
     for (size_t i = 0; i < c->cluster.n_nodes; i++) {

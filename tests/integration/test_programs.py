@@ -81,7 +81,8 @@ def test_what_a_program_was_given_and_came_to_stays_with_its_job_and_is_compared
         script = f"""
 def tell(o):
     with open(f'{{D}}/events.jsonl', 'a') as f: f.write(json.dumps(o) + chr(10))
-tell({{'type': 'config', 'rank': 0, 'config': {{'lr': {lr}, 'net': {{'deep': True}}, 'name': 'a' + chr(27) + '[31mb'}}}})
+tell({{'type': 'config', 'rank': 0,
+      'config': {{'lr': {lr}, 'net': {{'deep': True}}, 'name': 'a' + chr(27) + '[31mb'}}}})
 """ + "\n".join(f"tell({line})" for line in lines)
         job = cluster.submit(python(script, name="told"))["id"]
         cluster.wait(job, "succeeded")

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "server/control/rendezvous.h"
+#include "server/cluster/job_time.h"
 #include "server/control/state.h"
 #include "tests/sim/check_runs.h"
 #include "tests/sim/hostile.h"

@@ -8,6 +8,7 @@
 
 #include "base/philox.h"
 #include "server/cluster/job.h"
+#include "server/cluster/job_time.h"
 
 static const char *const minimal = "{\"command\":{\"argv\":[\"true\"]},\"devices\":{\"min\":2,\"max\":4},"
                                    "\"retry\":{\"max\":2,\"user\":1}}";
@@ -197,7 +198,7 @@ static void a_clock_that_is_set_costs_no_device_time_and_no_waiting(void **state
     (void)state;
     start(&j);
     assert_int_equal(happen(&j, (struct job_cause){.kind = CAUSE_ASSIGNED}, hour_us, NULL), 0);
-    job_shift(&j, hour_us);
+    job_time_shift(&j, hour_us);
     assert_int_equal(happen(&j, (struct job_cause){.kind = CAUSE_RESCALE}, 2 * hour_us + 5, NULL), 0);
     assert_int_equal(happen(&j, (struct job_cause){.kind = CAUSE_OVER}, 2 * hour_us + 5, NULL), 0);
     assert_int_equal(j.device_us, 10); /* two devices, five microseconds */
@@ -210,11 +211,11 @@ static void a_clock_that_is_set_costs_no_device_time_and_no_waiting(void **state
             assert_int_equal(happen(&j, (struct job_cause){.kind = CAUSE_ASSIGNED}, hour_us, NULL), 0);
     }
     assert_in_range(j.retry_us, 9 + 2500000, 9 + 7500000);
-    assert_true(job_backs_off(&j, 9));
-    assert_false(job_backs_off(&j, j.retry_us));
-    assert_false(job_backs_off(&j, 9 - hour_us));
-    job_shift(&j, -hour_us);
-    assert_true(job_backs_off(&j, 9 - hour_us));
+    assert_true(job_time_backs_off(&j, 9));
+    assert_false(job_time_backs_off(&j, j.retry_us));
+    assert_false(job_time_backs_off(&j, 9 - hour_us));
+    job_time_shift(&j, -hour_us);
+    assert_true(job_time_backs_off(&j, 9 - hour_us));
     job_clear(&j);
 }
 
