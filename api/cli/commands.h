@@ -8,6 +8,7 @@ int jobs_submit(struct cli *c);
 int jobs_resubmit(struct cli *c);
 int jobs_list(struct cli *c);
 int jobs_show(struct cli *c);
+int ranks_show(struct cli *c); /* what the ranks of a running job spend their steps on */
 int jobs_explain(struct cli *c);
 int jobs_act(struct cli *c);
 int arrays_retry(struct cli *c);

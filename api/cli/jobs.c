@@ -368,6 +368,8 @@ int jobs_show(struct cli *c)
     char path[256];
     int r = 0;
 
+    if (cli_option(c, "ranks"))
+        return ranks_show(c);
     TRY(cli_job_path(c->arg[0], "", path));
     TRY(cli_call(c, "GET", path, NULL, NULL, &job));
     if (c->json)

@@ -211,8 +211,8 @@ static const struct wire_field rank_fields[] = {
          "18 numbers for each record of consecutive steps since the last report: the first step, how many there are, "
          "how many count, flags of the others (1 the first, 2 evaluated, 4 saved, 8 paused), then, summed, "
          "microseconds: all of it, computing, in calls of tp, pp, dp, cp and other groups, waiting for data, for "
-         "saving, of processors; work in tokens, KiB sent, and microseconds without a processor and at the limit "
-         "of the control group"},
+         "saving (of all steps), of processors; work in tokens, KiB sent, and microseconds without a processor and at "
+         "the limit of the control group"},
     {.name = "ack",
      .kind = WIRE_LONG,
      .flags = WIRE_OMIT,

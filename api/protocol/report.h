@@ -70,7 +70,7 @@ enum report_step {                    /* of a record: sums over consecutive step
                    REPORT_STEP_CP,
                    REPORT_STEP_WORLD, /* of any other group */
                    REPORT_STEP_DATA,
-                   REPORT_STEP_SAVE,
+                   REPORT_STEP_SAVE,      /* waiting for checkpoints: of all of them, also those that do not count */
                    REPORT_STEP_CPU,       /* of processors */
                    REPORT_STEP_WORK,      /* tokens */
                    REPORT_STEP_KIB,       /* sent */

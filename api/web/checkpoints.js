@@ -142,5 +142,5 @@ export function checkpointsPanel(job, signal) {
         }
     }
     return { el: h('section.panel', { 'aria-label': 'Checkpoints' }, h('.panel-head', {}, h('h2', {}, 'Checkpoints')),
-        h('.scroll', {}, table, none, rest), all), update, set(fresh) { now = fresh; } };
+        ui.scroll('Checkpoints by step', table, none, rest), all), update, set(fresh) { now = fresh; } };
 }

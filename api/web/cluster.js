@@ -138,7 +138,7 @@ function comes(plan) {
         'next-round': 'the next full round', calendar: 'maintenance and reservations', reserved: 'devices kept for it', round: 'at once' };
     if (!list.length)
         return h('p.note.pad', {}, 'No job waits for devices.');
-    return h('.scroll', { tabindex: '0', role: 'region', 'aria-label': 'Jobs that wait' }, h('table.small', {}, h('thead', {}, h('tr', {},
+    return ui.scroll('Jobs that wait', h('table.small', {}, h('thead', {}, h('tr', {},
         ...['Job', 'Devices', 'Starts', 'After', 'By', 'Otherwise'].map((t) => h('th', { scope: 'col' }, t)))), h('tbody', {}, list.map((j) => h('tr', {},
         h('th', { scope: 'row' }, h('a', { href: `#/jobs/${j.job}` }, nameOf(j.job) || j.job), h('span.note', {}, ` ${j.job}`)),
         h('td', {}, j.devices), h('td', {}, j.starts ? ui.when(j.starts) : '–'), h('td', {}, j.after ?? '–'), h('td.note', {}, words[j.basis]),

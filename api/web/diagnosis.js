@@ -74,7 +74,7 @@ function table(incident, s) {
             h('td', {}, told.phase ?? '–'), h('td.num', {}, told.idle_us ? `${(told.idle_us / 1e6).toFixed(1)} s` : '–'),
             h('td', {}, waitsIn(told)));
     });
-    return h('.scroll', {}, h('table.small', {}, h('caption.sr', {}, 'Ranks, those at fault first'), h('thead', {}, h('tr', {},
+    return ui.scroll('What ranks do', h('table.small', {}, h('caption.sr', {}, 'Ranks, those at fault first'), h('thead', {}, h('tr', {},
         ...['Rank', 'Node', ...(s.plain ? [] : ['Place']), 'State', 'Step', 'Phase', 'For', 'Waits in']
             .map((c) => h(['Step', 'For'].includes(c) ? 'th.num' : 'th', { scope: 'col' }, c)))), h('tbody', {}, rows)),
     ...(ranks.length > ROWS_SHOWN ? [h('p.note.pad', {}, `and ${ranks.length - ROWS_SHOWN} more; muster diagnose shows all`)] : []));

@@ -5,6 +5,7 @@ import { checkpointsPanel } from './checkpoints.js';
 import { controls } from './controls.js';
 import { diagnosisPanel } from './diagnosis.js';
 import { logPanel } from './log.js';
+import { ranksPanel } from './ranks.js';
 import { series } from './series.js';
 import * as store from './store.js';
 import { progress as progressOf, tasksPanel } from './tasks.js';
@@ -170,27 +171,10 @@ function outcomeBox() {
     } };
 }
 
-/* --- ranks, events ----------------------------------------------------------------------- */
+/* --- events ----------------------------------------------------------------------- */
 
 function panel(title, ...content) {
     return h('section.panel', { 'aria-label': title }, h('.panel-head', {}, h('h2', {}, title)), ...content);
-}
-
-function ranksPanel() {
-    const body = h('tbody'), none = h('p.note.pad', {}, 'No devices now.');
-    const table = h('table.small', {}, h('caption.sr', {}, 'Ranks and their devices'), h('thead', {}, h('tr', {},
-        ...['Rank', 'Node', 'Device', 'Class'].map((c) => h('th', { scope: 'col' }, c)))), body);
-    let shown = null;
-    return { el: panel('Ranks', h('.scroll', {}, table, none)), update(job) {
-        const ranks = job.assignment ?? [], sig = JSON.stringify(ranks);
-        if (sig === shown)
-            return;
-        shown = sig;
-        table.hidden = !ranks.length;
-        none.hidden = !!ranks.length;
-        body.replaceChildren(...ranks.map((a) => h('tr', {}, h('th.num', { scope: 'row' }, a.rank), h('td', {}, a.node),
-            h('td.num', {}, a.slot), h('td', {}, a.class))));
-    } };
 }
 
 function eventWords(e) {
@@ -219,7 +203,7 @@ function eventsPanel() {
         note.hidden = all <= EVENTS_SHOWN;
         text(note, `The newest ${EVENTS_SHOWN} of ${ui.count(all)}.`);
     }
-    return { el: panel('Events', h('.scroll', {}, list, note)),
+    return { el: panel('Events', ui.scroll('What happened', list, note)),
         add(e) {
             if (seen.has(e.id) || e.type === 'metrics')
                 return;
@@ -310,7 +294,7 @@ function toldPanel() {
 function build(main, signal, job) {
     const id = job.id;
     let now = job;
-    const top = head(() => now), why = explainBox(id, signal), outcome = outcomeBox(), ranks = ranksPanel();
+    const top = head(() => now), why = explainBox(id, signal), outcome = outcomeBox(), ranks = ranksPanel(id, signal);
     const events = eventsPanel(), checkpoints = checkpointsPanel(job, signal);
     const charts = curves(signal, job);
     const log = logPanel(id, signal), diagnosis = diagnosisPanel(id, signal), told = toldPanel();
@@ -321,7 +305,7 @@ function build(main, signal, job) {
         main.replaceChildren(top.el, outcome.el, tasks.el, events.el, h('details.panel.spec', {}, h('summary', {}, 'Specification'),
             h('pre', { tabindex: '0' }, JSON.stringify(job.spec, null, 2))));
     else
-        main.replaceChildren(top.el, outcome.el, why.el, diagnosis.el, charts.el,
+        main.replaceChildren(top.el, outcome.el, why.el, diagnosis.el, charts.el, ranks.wide,
         h('.job-grid', {}, log.el, h('.stack', {}, events.el, ...(train ? [checkpoints.el] : []), ranks.el)), ...told.els,
         h('details.panel.spec', {}, h('summary', {}, 'Specification'), h('pre', { tabindex: '0' }, JSON.stringify(job.spec, null, 2))));
 

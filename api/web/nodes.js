@@ -48,7 +48,7 @@ function gpuTable(node) {
     const known = (value, unit) => (value === null || value === undefined ? '–' : `${value}${unit}`);
     if (!gpus.length)
         return null;
-    return h('.scroll', {}, h('table.gpus', {}, h('thead', {}, h('tr', {},
+    return ui.scroll(`GPUs of ${node.id}`, h('table.gpus', {}, h('thead', {}, h('tr', {},
         ...['Device', 'Use', 'Memory', 'Power', 'Temp.'].map((t) => h('th.num', { scope: 'col' }, t)))),
     h('tbody', {}, gpus.map(({ slot, gpu }) => h('tr', { title: `${gpu.name}, ${gpu.uuid}` },
         h('td.num', {}, slot), h('td.num', {}, known(gpu.utilization, ' %')),

@@ -152,6 +152,9 @@ export function slotGrid(node) {
     }));
 }
 
+/* What is too high for its place is scrolled, by the keyboard too. */
+export const scroll = (label, ...content) => h('.scroll', { tabindex: '0', role: 'region', 'aria-label': label }, ...content);
+
 export function empty(title, ...more) {
     return h('.empty', {}, h('p.empty-title', {}, title), ...more);
 }

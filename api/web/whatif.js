@@ -65,7 +65,7 @@ export function whatIfPage(main, signal) {
                 `${list.length} other ${list.length === 1 ? 'job' : 'jobs'} would feel it`)));
         others.hidden = !list.length;
         const at = (t) => (t ? ui.when(t) : '–');
-        others.replaceChildren(h('.panel-head', {}, h('h2', {}, 'What others would feel')), h('.scroll', {}, h('table.small', {}, h('thead', {}, h('tr', {},
+        others.replaceChildren(h('.panel-head', {}, h('h2', {}, 'What others would feel')), ui.scroll('Other jobs', h('table.small', {}, h('thead', {}, h('tr', {},
             ...['Job', 'Starts now', 'Starts then', 'Devices now', 'Devices then'].map((t) => h('th', { scope: 'col' }, t)))),
         h('tbody', {}, list.slice(0, 200).map((o) => h('tr', {}, h('th', { scope: 'row' }, h('a', { href: `#/jobs/${o.job}` },
             store.jobs.get(o.job)?.name ?? o.job), h('span.note', {}, ` ${o.job}`)), h('td', {}, at(o.starts_now)), h('td', {}, at(o.starts_then)),

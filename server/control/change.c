@@ -12,6 +12,7 @@
 #include "server/control/predictions.h"
 #include "server/control/rendezvous.h"
 #include "scheduler/diagnose/lag.h"
+#include "server/cluster/step_parts.h"
 #include "server/control/stalls.h"
 #include "server/control/trace.h"
 #include "server/control/state.h"
@@ -59,6 +60,8 @@ static void follow_run(struct core *c, struct entry *e, bool was_live, uint32_t 
         run->stalls = NULL;
         lag_free(run->lag);
         run->lag = NULL;
+        step_parts_free(run->parts);
+        run->parts = NULL;
         json_decref(run->slow);
         run->slow = NULL;
         run->slow_told = 0;

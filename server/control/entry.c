@@ -6,6 +6,7 @@
 #include "api/spec_plan.h"
 #include "base/hash.h"
 #include "scheduler/diagnose/lag.h"
+#include "server/cluster/step_parts.h"
 #include "server/control/stalls.h"
 
 #define LEAVE_SLACK_S 10 /* for the agents to hear of it, to kill, and to report */
@@ -123,6 +124,7 @@ void entry_free(struct entry *e)
     free(e->refusal);
     stalls_free(e->run.stalls);
     lag_free(e->run.lag);
+    step_parts_free(e->run.parts);
     json_decref(e->run.slow);
     free(e->run.ranks);
     free(e->offsets);

@@ -62,14 +62,15 @@ struct entry_test { /* of the devices of two ranks of a run, the second to compa
     double product_us[2], copy_us[2]; /* 0: not told */
 };
 
-struct entry_run {         /* of a live job */
-    struct rank *ranks;    /* job.n_places of them while live */
-    struct stalls *stalls; /* NULL until one of them stands still */
-    struct lag *lag;       /* NULL until they tell of steps (lags.h) */
-    json_t *slow;          /* those that are slow now, as the job's view has them; NULL: none was found */
-    int slow_told;         /* events of that */
-    int64_t link_since_us; /* monotonic: its links are slow since then; 0: they are not */
-    double link_share;     /* of each step that is lost by that */
+struct entry_run {            /* of a live job */
+    struct rank *ranks;       /* job.n_places of them while live */
+    struct stalls *stalls;    /* NULL until one of them stands still */
+    struct lag *lag;          /* NULL until they tell of steps (lags.h) */
+    struct step_parts *parts; /* NULL until then, too: what those were spent on (rank_steps.h) */
+    json_t *slow;             /* those that are slow now, as the job's view has them; NULL: none was found */
+    int slow_told;            /* events of that */
+    int64_t link_since_us;    /* monotonic: its links are slow since then; 0: they are not */
+    double link_share;        /* of each step that is lost by that */
     struct entry_test test;
     bool links_judged; /* what its nodes have measured, once */
     char fault_message[512];

@@ -23,6 +23,7 @@
 #include "server/control/looks.h"
 #include "server/control/plans.h"
 #include "server/control/quarantine.h"
+#include "server/control/rank_steps.h"
 #include "server/control/readers.h"
 #include "server/control/records.h"
 #include "server/control/reports.h"
@@ -517,6 +518,14 @@ void jobs_diagnosis(struct core *c, struct call *call)
 
     if (e)
         looks_begin(c, call, e);
+}
+
+void jobs_ranks(struct core *c, struct call *call)
+{
+    struct entry *e = jobs_live(c, call);
+
+    if (e)
+        rank_steps_answer(c, call, e);
 }
 
 /* --- changing ---------------------------------------------------------------------------------------- */

@@ -22,6 +22,7 @@ void jobs_action(struct core *c, struct call *call);    /* POST …/cancel, …/
 void jobs_explain(struct core *c, struct call *call);   /* GET …/explain */
 void jobs_incidents(struct core *c, struct call *call); /* all, or the one that is named */
 void jobs_diagnosis(struct core *c, struct call *call);
+void jobs_ranks(struct core *c, struct call *call);
 void jobs_logs(struct core *c, struct call *call);    /* GET …/logs */
 void jobs_metrics(struct core *c, struct call *call); /* GET …/metrics */
 void jobs_series(struct core *c, struct call *call);  /* GET …/series */

@@ -43,6 +43,7 @@ const struct query_parameter queries_metrics[] = {QUERY_TEXT("names"), QUERY_NUM
 const struct query_parameter queries_series[] = {QUERY_TEXT("names"), QUERY_NUMBER("from", 0, INT64_MAX),
                                                  QUERY_NUMBER("to", 0, INT64_MAX), QUERY_NUMBER("buckets", 1, 2000),
                                                  END};
+const struct query_parameter queries_ranks[] = {QUERY_NUMBER("stage", 0, 1023), QUERY_NUMBER("rank", 0, 1023), END};
 const struct query_parameter queries_nodes[] = {LIMIT, QUERY_TEXT("cursor"), END};
 #define SPAN QUERY_NUMBER("from", 0, INT64_MAX), QUERY_NUMBER("to", 1, INT64_MAX), QUERY_NUMBER("buckets", 1, 1000)
 const struct query_parameter queries_node_series[] = {SPAN, END};

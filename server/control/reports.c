@@ -21,6 +21,7 @@
 #include "server/control/learn.h"
 #include "server/control/offsets.h"
 #include "server/control/proofs.h"
+#include "server/control/rank_steps.h"
 #include "server/control/replay.h"
 #include "server/control/runs.h"
 #include "server/control/saves.h"
@@ -68,6 +69,7 @@ static void take_rank(const struct cluster *cl, struct entry *e, const struct no
         r->step = (uint64_t)told->step;
     stalls_take(&e->run.stalls, e->job.n_places, told, now_us);
     lags_take(cl, e, told);
+    rank_steps_take(e, told);
     if (!ended)
         return;
     r->exit = exit_settle(told->exit, e->job.kind);

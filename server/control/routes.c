@@ -115,6 +115,7 @@ PLAIN(jobs_metrics)
 PLAIN(jobs_series)
 PLAIN(jobs_incidents)
 PLAIN(jobs_diagnosis)
+PLAIN(jobs_ranks)
 PLAIN(timeline_of_job)
 PLAIN(timeline_of_all)
 PLAIN(checkpoints_list)
@@ -694,6 +695,7 @@ const struct http_route routes_table[] = {
     {"POST", "/v1/jobs/{id}/checkpoints/{step}/sample", ROLE_USER, on_checkpoints_act, 0, NULL},
     {"DELETE", "/v1/jobs/{id}/checkpoints/{step}", ROLE_USER, on_checkpoints_act, 0, NULL},
     {"GET", "/v1/jobs/{id}/diagnosis", ROLE_VIEWER, on_jobs_diagnosis, LONG_POLL_S, NULL},
+    {"GET", "/v1/jobs/{id}/ranks", ROLE_VIEWER, on_jobs_ranks, 0, queries_ranks},
     {"GET", "/v1/jobs/{id}/incidents", ROLE_VIEWER, on_jobs_incidents, 0, NULL},
     {"GET", "/v1/jobs/{id}/incidents/{n}", ROLE_VIEWER, on_jobs_incidents, 0, NULL},
     {"GET", "/v1/jobs/{id}/explain", ROLE_VIEWER, on_jobs_explain, 0, NULL},

@@ -1,12 +1,14 @@
 """What is done with a job in a real browser: its checkpoints, its devices and priority."""
 import json
 import os
+import subprocess
 
 import pytest
 
 from tests import specs
-from tests.cluster import Cluster, wait_for
+from tests.cluster import BIN, Cluster, wait_for
 from tests.e2e.browser import Page
+from tests.e2e.test_accessible import check
 
 
 @pytest.fixture(scope="module")
@@ -128,3 +130,29 @@ def test_devices_and_priority_of_a_job_are_changed(browser, cluster):
     browser.wait("it is shown", lambda: "priority 70" in browser.find(".id")[0].text)
     cluster.action(job, "cancel")
     cluster.wait(job, "cancelled")
+
+
+def test_where_a_steps_time_goes_is_shown_by_rank_and_stage(browser, cluster):
+    corpus = specs.write_corpus(f"{cluster.folder}/corpus.txt", documents=40)
+    job = cluster.submit(specs.train(corpus, steps=1000000, pp=2, every_steps=0, name="parts"))["id"]
+    wait_for("its steps", lambda: cluster.job(job)["state"] == "running" and all(
+        r["parts"]["step_ms"] for r in cluster.api("GET", f"/v1/jobs/{job}/ranks")["ranks"]))
+    printed = subprocess.run([f"{BIN}/muster", "show", job, "--ranks"], env=dict(cluster.env, MUSTER_SERVER=cluster.url,
+                             MUSTER_TOKEN=cluster.token()), capture_output=True, text=True,
+                             check=True).stdout
+    assert printed.count("█") > 8 and "STAGE" in printed
+    browser.open(f"/#/jobs/{job}")
+    panel = browser.wait("the parts", lambda: [p for p in browser.find('.r-panel') if p.is_displayed()])[0]
+    assert "compute" in browser.find(".r-chart")[0].get_attribute("aria-label")
+    assert len(browser.find(".r-panel .stages li")) == 2
+    ranks = browser.find(".r-rank")
+    assert [r.get_attribute("aria-label").split(",")[0] for r in ranks] == ["rank 0 on n1", "rank 1 on n1"]
+    ranks[1].click()
+    browser.wait("the rank's own", lambda: browser.find('.r-rank[aria-pressed="true"] b')[0].text == "1")
+    assert browser.find(".r-panel select")[0].get_attribute("value") == "rank=1"
+    panel.find_element("css selector", "summary").click()
+    assert panel.find_elements("css selector", "tbody td")[1].text in ("stage 0", "stage 1")
+    assert check(browser, "parts of a step") == []
+    cluster.action(job, "cancel")
+    cluster.wait(job, "cancelled")
+    browser.wait("what has ended has no ranks", lambda: not browser.find('.r-panel')[0].is_displayed())

@@ -58,7 +58,7 @@ LAYERS = {"worker/engine/comm": [
     ["block", "gpt2", "llama"],
 ], "server/cluster": [
     ["classes", "health", "job", "notes", "powers", "project"], ["array", "catalog", "node", "pace", "roster"],
-    ["cluster"],
+    ["cluster", "step_parts"],
     ["allocations", "bookings", "fleet", "links", "profiles", "shares", "topology"], ["stragglers"], ["slots"],
     ["gpus", "meter", "spares"],
 ], "server/control": [
@@ -73,7 +73,7 @@ LAYERS = {"worker/engine/comm": [
     ["care", "enroll", "places", "source_nodes", "wall", "webhook"], ["link_care", "replay", "slow_care"],
     ["learn", "runs", "view"],
     ["after", "arrays", "contact", "deltas", "dispatch", "hangs", "lags", "limits", "load", "log_quota", "looks",
-     "measures", "outlook", "saves"],
+     "measures", "outlook", "rank_steps", "saves"],
     ["bulk", "jobs", "listing", "nodes", "polls", "projects", "reports", "salvage", "sessions",
      "tokens"], ["leaving", "supply"], ["agents", "batch", "checkpoints"], ["schedules"],
     ["schedule_calls"],

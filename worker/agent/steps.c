@@ -49,6 +49,8 @@ static void take(const struct flight_step *s, int *to)
     to[REPORT_STEP_FLAGS] |= (int)(s->flags & 15);
     for (int i = 0; i < REPORT_STEP_NUMBERS && s->flags == 0; i++)
         to[i] = add(to[i], v[i]);
+    if (s->flags != 0) /* the steps in which a rank waits for a checkpoint are those that do not count */
+        to[REPORT_STEP_SAVE] = add(to[REPORT_STEP_SAVE], s->save_us);
 }
 
 bool steps_due(const struct steps_seen *seen, int64_t now_us)

@@ -155,6 +155,11 @@ class Routes:
         """GET /v1/exec/{session}: The WebSocket of a session (RFC 6455), with its ticket in place of a token."""
         self._transport.call('GET', f"/v1/exec/{quote(session)}", query={'ticket': ticket})
 
+    def read_job_ranks(self, id: str, *, stage: Optional[int] = None, rank: Optional[int] = None) -> ReadJobRanksAnswer:
+        """GET /v1/jobs/{id}/ranks: What the ranks of a running job spend their steps on."""
+        return cast('ReadJobRanksAnswer', self._transport.call('GET', f"/v1/jobs/{quote(id)}/ranks",
+                query={'stage': stage, 'rank': rank}))
+
     def list_incidents(self, id: str) -> ListIncidentsAnswer:
         """GET /v1/jobs/{id}/incidents: The newest times that a job stood still or a rank of it failed, the last one
         first."""
@@ -565,6 +570,12 @@ class AsyncRoutes:
     async def join_session(self, session: str, *, ticket: Optional[str] = None) -> None:
         """GET /v1/exec/{session}: The WebSocket of a session (RFC 6455), with its ticket in place of a token."""
         await self._call('GET', f"/v1/exec/{quote(session)}", query={'ticket': ticket})
+
+    async def read_job_ranks(self, id: str, *, stage: Optional[int] = None,
+            rank: Optional[int] = None) -> ReadJobRanksAnswer:
+        """GET /v1/jobs/{id}/ranks: What the ranks of a running job spend their steps on."""
+        return cast('ReadJobRanksAnswer', await self._call('GET', f"/v1/jobs/{quote(id)}/ranks",
+                query={'stage': stage, 'rank': rank}))
 
     async def list_incidents(self, id: str) -> ListIncidentsAnswer:
         """GET /v1/jobs/{id}/incidents: The newest times that a job stood still or a rank of it failed, the last one

@@ -30,6 +30,20 @@ class Outlook(TypedDict, total=False):
     after: Union[str, None]
 
 
+class StepParts(TypedDict, total=False):
+    step_ms: Union[float, None]
+    compute_ms: Union[float, None]
+    tp_ms: Union[float, None]
+    pp_ms: Union[float, None]
+    dp_ms: Union[float, None]
+    cp_ms: Union[float, None]
+    other_ms: Union[float, None]
+    data_ms: Union[float, None]
+    save_ms: Union[float, None]
+    rest_ms: Union[float, None]
+    sent_kib: Union[float, None]
+
+
 ClusterSeries = TypedDict('ClusterSeries', {
     'from': 'int',
     'to': 'int',
@@ -861,6 +875,35 @@ class OpenSessionBody(TypedDict, total=False):
 class OpenConnectionBody(TypedDict, total=False):
     port: Union[int, str]
     rank: int
+
+
+class ReadJobRanksAnswer(TypedDict, total=False):
+    attempt: int
+    ranks: List[ReadJobRanksAnswerRanksItem]
+    stages: List[ReadJobRanksAnswerStagesItem]
+    series: ReadJobRanksAnswerSeries
+
+
+ReadJobRanksAnswerRanksItem = TypedDict('ReadJobRanksAnswerRanksItem', {
+    'rank': 'int',
+    'node': 'str',
+    'slot': 'int',
+    'class': 'str',
+    'stage': 'int',
+    'memory_percent': 'Union[int, None]',
+    'parts': 'StepParts',
+}, total=False)
+
+
+class ReadJobRanksAnswerStagesItem(TypedDict, total=False):
+    stage: int
+    ranks: int
+    parts: StepParts
+
+
+class ReadJobRanksAnswerSeries(TypedDict, total=False):
+    width: int
+    step: List[int]
 
 
 class ListIncidentsAnswer(TypedDict, total=False):

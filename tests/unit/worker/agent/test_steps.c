@@ -53,6 +53,25 @@ static void each_step_is_told_once_and_at_most_once_a_second(void **state)
     flight_close(f);
 }
 
+static void a_step_that_saves_tells_how_long_it_waited_for_that_and_nothing_else(void **state)
+{
+    struct steps_seen seen = {0};
+    struct flight *f;
+    size_t n;
+    int *all;
+
+    (void)state;
+    assert_int_equal(flight_private(&f, NULL), 0);
+    flight_step_add(f, &(struct flight_step){.step = 9, .flags = FLIGHT_SAVED, .wall_us = 70, .save_us = 40});
+    all = steps_tell(f, &seen, 5 * SECOND, &none, &n);
+    assert_int_equal(n, REPORT_STEP_NUMBERS);
+    assert_int_equal(all[REPORT_STEP_COUNT], 0);
+    assert_int_equal(all[REPORT_STEP_WALL], 0);
+    assert_int_equal(all[REPORT_STEP_SAVE], 40);
+    free(all);
+    flight_close(f);
+}
+
 /* Records of two agents, which look at other times: sums of the same, wherever both have whole ones. */
 static void of_very_short_steps_sums_are_told_that_leave_none_out(void **state)
 {
@@ -160,6 +179,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_step_is_told_once_and_at_most_once_a_second),
+        cmocka_unit_test(a_step_that_saves_tells_how_long_it_waited_for_that_and_nothing_else),
         cmocka_unit_test(of_very_short_steps_sums_are_told_that_leave_none_out),
         cmocka_unit_test(what_is_too_much_for_a_report_comes_with_the_next_ones),
         cmocka_unit_test(each_record_tells_how_long_the_rank_had_no_processor),
