@@ -13,6 +13,7 @@
 /* What else runs on a processor changes within seconds, and until then takes processor time from the same work: it was
  * seen to double it for 3 s, and to add a fifth for longer. */
 #define HELD_US 6e6f
+#define MUCH 0.25f /* of the time a rank waits for a processor: less of it has what it seems hold for less time */
 #define SLOWER_CROWDED 0.1398f /* ln 1.15 */
 #define STEP_SHARE 0.01        /* of the step, that a slow rank makes longer */
 #define ROLE_SLOWER 0.2231     /* ln 1.25 */
@@ -85,7 +86,7 @@ int lag_new(const struct lag_place *places, size_t n, struct lag **ret)
          (l->scratch = calloc(n + 1, sizeof(*l->scratch))) && (l->sigmas = calloc(n + 1, sizeof(*l->sigmas))) &&
          (l->cells = calloc(n + 1, sizeof(*l->cells))) && (l->early = calloc(n + 1, sizeof(*l->early))) &&
          (l->lasting = calloc(n + 1, sizeof(*l->lasting))) && (l->crowded = calloc(n + 1, sizeof(*l->crowded))) &&
-         (l->withheld = calloc(n + 1, sizeof(*l->withheld)));
+         (l->crowding = calloc(n + 1, sizeof(*l->crowding))) && (l->withheld = calloc(n + 1, sizeof(*l->withheld)));
     for (int i = 0; i < LAG_LONG && ok; i++)
         ok = (l->late[i] = calloc(n + 1, sizeof(*l->late[i])));
     for (int k = 0; k < LAG_KINDS && ok; k++)
@@ -138,6 +139,7 @@ void lag_free(struct lag *l)
     free(l->early);
     free(l->lasting);
     free(l->crowded);
+    free(l->crowding);
     free(l->withheld);
     free(l->excess);
     free(l->scratch);
@@ -283,12 +285,20 @@ static float data_share(struct lag *l, const struct window *w, uint32_t rank)
     return mine - lag_median(l->scratch, got);
 }
 
+/* Of the time that it was held, where processors are shared, as lag_lacks(): who needs clearly more processor time than
+ * the others has to wait for more of it, too, and for longer by chance. */
+static float held_lacks(const struct held *h)
+{
+    float busy = h->more[LAG_BUSY] / h->us, cpu = h->more[LAG_CPU] / h->us;
+
+    return cpu > SLOWER_CROWDED && cpu > busy / 4 ? 0 : lag_lacks(busy, cpu);
+}
+
 static void classify(struct lag *l, const struct window *w, struct lag_finding *f)
 {
     const struct lag_place *p = &l->place[f->rank];
     const struct held *h = &l->past[f->rank].held;
-    float lost =
-        l->crowded[p->role] ? lag_lacks(h->more[LAG_BUSY] / h->us, h->more[LAG_CPU] / h->us) : l->withheld[f->rank];
+    float lost = l->crowded[p->role] ? held_lacks(h) : l->withheld[f->rank];
     bool link = false;
 
     lag_find_lateness(l, w, f);
@@ -319,6 +329,7 @@ static void hold(struct lag *l, const struct window *w, uint32_t rank, bool hit)
         return;
     h->windows++;
     h->us += wall;
+    h->starved += wall * l->crowding[l->place[rank].role];
     for (int m = 0; m < LAG_MEASURES; m++)
         h->more[m] += wall * (isnan(l->more[m][rank]) ? l->excess[rank] : l->more[m][rank]);
 }
@@ -327,12 +338,11 @@ static bool is_sure(const struct lag *l, uint32_t rank)
 {
     const struct past *p = &l->past[rank];
     const struct held *h = &p->held;
-    float busy = h->more[LAG_BUSY], cpu = h->more[LAG_CPU];
+    float least = h->starved < MUCH * h->us ? HELD_US * h->starved / (MUCH * h->us) : HELD_US;
 
     if (!l->crowded[l->place[rank].role])
         return l->lasting[rank] || lag_twice(p->hits);
-    return h->windows > 1 && h->us >= HELD_US &&
-           (cpu > SLOWER_CROWDED * h->us || lag_lacks(busy / h->us, cpu / h->us) > 0);
+    return h->windows > 1 && h->us >= least && (h->more[LAG_CPU] > SLOWER_CROWDED * h->us || held_lacks(h) > 0);
 }
 
 /* There is news of the rank, or may be. */

@@ -46,8 +46,7 @@ static void measure_teams(struct lag *l, const struct window *w)
     for (size_t i = 0; i < l->n; i++) {
         const struct told *t = &w->told[i];
         float by = t->counts > 0 ? 1 / t->counts : 0, stretch = 1 / (1 - l->withheld[i]);
-        float computing = t->sum.cpu > 0 && t->sum.busy > t->sum.cpu ? t->sum.busy - t->sum.cpu : 0;
-        float lack = t->sum.starved > computing ? (t->sum.starved - computing) * by : 0;
+        float lack = t->sum.cpu > 0 ? t->sum.starved * by : 0;
 
         if (by == 0)
             continue;
@@ -57,7 +56,7 @@ static void measure_teams(struct lag *l, const struct window *w)
 
             if (of->members < 2)
                 continue;
-            of->lack = lack > of->lack ? lack : of->lack;
+            of->lack += lack; /* by turns, in a call or on the way to one: each turn holds up all of them */
             of->stretch = stretch > of->stretch ? stretch : of->stretch;
             of->most = us > of->most ? us : of->most;
             of->wall = t->sum.wall * by;
@@ -72,14 +71,14 @@ static void judge_teams(struct lag *l)
     for (int k = 0; k < LAG_KINDS; k++)
         for (size_t i = 0; i < l->teams[k]; i++) {
             struct team *t = &l->team[k][i];
-            float least;
+            float least, lack;
             bool hit;
 
             if (t->least < 0)
                 continue;
-            least = t->least; /* a member that stood still in them made them longer */
-            if (t->lack > t->lack_usual)
-                least -= t->lack - t->lack_usual;
+            least = t->least; /* members that had no processor made them longer: by most of what is more? */
+            lack = t->lack > t->lack_usual ? t->lack - t->lack_usual : 0;
+            least -= 2 * lack < least - t->usual ? lack : least - t->usual;
             hit = t->windows >= PAST_LEAST && least > (float)LINK_SLOWER * t->stretch * t->usual &&
                   least - t->usual > (float)LINK_SHARE * t->wall && least - t->usual > LINK_SPREADS * t->spread &&
                   least * t->kib_usual >= (float)RATE_SLOWER * t->usual * t->kib;

@@ -42,6 +42,7 @@ struct usual {        /* of one of few */
 struct held { /* how long a rank has been slow without two windows of other findings, and the means of that time */
     uint32_t windows, missed;
     float us, more[LAG_MEASURES]; /* times us */
+    float starved;                /* us of that time that ranks of the role waited for a processor */
 };
 
 struct past { /* of a rank */
@@ -65,7 +66,7 @@ struct team {                /* of a kind */
     uint8_t hits;
     bool slow;
     bool lacking; /* a member is told to have no processor: its calls are long for that, and no link is blamed */
-    float lack, lack_usual; /* of the window, a step: the longest that a member had no processor in its calls */
+    float lack, lack_usual; /* of the window, a step: how long members had no processor in its calls, all together */
     float stretch;          /* as many times as long calls may take because a member lacks a processor */
 };
 
@@ -96,7 +97,8 @@ struct lag {
     bool *hit[LAG_MEASURES];   /* and whether that is no chance */
     float *excess;             /* by rank: ln of its slowness; 0: no hit */
     bool *lasting;             /* and whether it has been there for LAG_LONG windows */
-    uint8_t *crowded; /* by role: in which of the last three windows its ranks shared their processors with others */
+    uint8_t *crowded; /* by role: in which of the last three windows its ranks shared their processors with others, */
+    float *crowding;  /* and the most that one waited for one in this one, as a share of its time */
     float *withheld;  /* the share of its time computing that it had no processor, and would have needed one */
     float *sigmas;
     float *scratch;

@@ -405,13 +405,18 @@ static float find_withheld(struct lag *l, const struct window *w, uint32_t rank)
     return share;
 }
 
-/* Processors compute, and a rank had to wait for one. */
-static bool is_crowded(const struct lag *l, const struct window *w, const uint32_t *rank, size_t n)
+/* Where processors compute: the most that a rank waited for one, as a share of its time. */
+static float crowding(const struct lag *l, const struct window *w, const uint32_t *rank, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        if (!isnan(l->more[LAG_CPU][rank[i]]) && w->told[rank[i]].sum.starved > CROWDED * w->told[rank[i]].sum.wall)
-            return true;
-    return false;
+    float most = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        const struct lag_sample *s = &w->told[rank[i]].sum;
+
+        if (!isnan(l->more[LAG_CPU][rank[i]]) && s->starved > most * s->wall)
+            most = s->starved / s->wall;
+    }
+    return most;
 }
 
 /* More processor time than the others need counts where the time that it computes is longer, too: the times of one
@@ -456,7 +461,8 @@ void lag_compare(struct lag *l, struct window *w)
             hit_many(l, w, rank, n);
             hit_lasting(l, rank, n);
         }
-        l->crowded[k] = (uint8_t)((l->crowded[k] << 1 | is_crowded(l, w, rank, n)) & 7);
+        l->crowding[k] = crowding(l, w, rank, n);
+        l->crowded[k] = (uint8_t)((l->crowded[k] << 1 | (l->crowding[k] > CROWDED)) & 7);
         for (size_t i = 0; i < n; i++)
             settle(l, w, rank[i], n < FEW);
     }
