@@ -11,7 +11,7 @@ int powers_read(const char *text, struct powers *ret, struct merr *err)
     struct powers all = {.n = 0};
 
     for (const char *p = text ? text : ""; *p; p += *p == ',') {
-        const char *equals = strchr(p, '=');
+        const char *equals = p[strcspn(p, "=,")] == '=' ? strchr(p, '=') : NULL;
         size_t len = equals ? (size_t)(equals - p) : 0;
         char *end = NULL;
         long watts = equals ? strtol(equals + 1, &end, 10) : 0;

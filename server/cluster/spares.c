@@ -11,7 +11,7 @@ int spares_read(const char *text, struct spares *ret, struct merr *err)
     struct spares all = {.n = 0};
 
     for (const char *p = text ? text : ""; *p; p += *p == ',') {
-        const char *equals = strchr(p, '=');
+        const char *equals = p[strcspn(p, "=,")] == '=' ? strchr(p, '=') : NULL;
         size_t len = equals ? (size_t)(equals - p) : 0;
         char *end = NULL;
         long n = equals ? strtol(equals + 1, &end, 10) : 0;

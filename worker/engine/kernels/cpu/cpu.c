@@ -13,11 +13,11 @@
 #include "worker/engine/kernels/cpu/native.h"
 #include "worker/engine/kernels/host.h"
 
-#define CHUNK 16384      /* elements of an item of an elementwise loop */
-#define ROW_FLOATS 16384 /* about so many elements of an item of whole rows */
+#define CHUNK 16384                    /* elements of an item of an elementwise loop */
+#define ROW_FLOATS 16384               /* about so many elements of an item of whole rows */
 #define TOUCH_BYTES ((size_t)16 << 20) /* of memory that one item has mapped */
-#define STRIP 64         /* columns of an item that walks all rows */
-#define PARTIAL_ROWS 64  /* rows whose sums one item of a norm's backward collects */
+#define STRIP 64                       /* columns of an item that walks all rows */
+#define PARTIAL_ROWS 64                /* rows whose sums one item of a norm's backward collects */
 
 #ifdef __x86_64__
 static bool has_avx2(void)
