@@ -351,7 +351,7 @@ static const struct command commands[] = {
      "muster plan job.yaml --set parallel=auto", plan_main, true,
      {SET,
       {"cluster", 0, "FILE", "plan here for this cluster (docs/planning.md), without a server", TEXT},
-      {"class", 0, "NAME", "of its device classes this one (default the one with most devices)", TEXT},
+      {"class", 0, "NAME", "of its classes this one (default: with most devices), or a100=8,v100=4", TEXT},
       {"devices", 0, "N", "of its devices so many (default the spec's devices.max)", INT(1, PLAN_RANKS_MAX)},
       {"steps", 0, "N", "instead: how the documents of the first N steps go together, a line of JSON each",
        INT(1, 100000)}}, .group = "Local"},

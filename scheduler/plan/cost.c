@@ -325,16 +325,36 @@ static double sums_of(const struct plan_job *job, const struct plan_shape *s, co
     return sums;
 }
 
+/* The work for a micro-batch of each of a pipeline's ranks if layers could be cut and shared out by the speed of their
+ * devices: stages of unlike devices get unlike numbers of layers, which even stages say nothing of. */
+static double shared_work(const struct plan_job *job, const struct plan_shape *s, const struct schedule_times *t)
+{
+    struct plan_split split = plan_split_of(&job->model, s);
+    double blocks_per_s = 0;
+
+    for (int r = 0; r < s->pp; r++) {
+        int begin, end;
+
+        plan_split_layers(&split, r, &begin, &end); /* the head adds to the forward alone, which is half of the rest */
+        blocks_per_s += (end - begin) / ((t[r].i + t[r].w) * (s->recompute == PLAN_RECOMPUTE_FULL ? 4.0 / 3 : 1.5));
+    }
+    return job->model.layers / blocks_per_s;
+}
+
 double plan_cost_bound(const struct plan_job *job, const struct plan_shape *shape, const struct plan_site *site)
 {
     struct schedule_times t[PLAN_STAGES_MAX];
     struct plan_cut cut;
-    double work;
+    double work, shared;
 
     if (shape->pp * shape->chunks > PLAN_STAGES_MAX || !plan_cut(&job->model, shape->tp, &cut))
         return 0;
     stage_works(job, shape, site, t);
     (void)busiest(shape, t, &work);
+    if (site->groups > 1 && shape->pp > 1 && shape->n_layers == 0) {
+        shared = shared_work(job, shape, t);
+        work = shared < work ? shared : work;
+    }
     return plan_micros(job, shape, -1) * work;
 }
 

@@ -198,12 +198,16 @@ int plan_print(const struct plan_result *p, struct buf *out)
     print_cost(&p->best.cost, out);
     print_dedication(p, out);
     (void)buf_addstr(out, ",\"memory_mib\":[");
-    for (int i = 0; i < s->pp; i++)
+    for (int i = 0; i < s->pp; i++) {
         (void)buf_printf(out,
                          "%s{\"weights\":%.1f,\"gradients\":%.1f,\"optimizer\":%.1f,\"activations\":%.1f,"
-                         "\"rest\":%.1f,\"all\":%.1f}",
+                         "\"rest\":%.1f,\"all\":%.1f",
                          i ? "," : "", mib(memory[i].weights), mib(memory[i].gradients), mib(memory[i].optimizer),
                          mib(memory[i].activations), mib(memory[i].rest), mib(plan_memory_all(&memory[i])));
+        if (p->room_bytes[i] > 0)
+            (void)buf_printf(out, ",\"limit\":%.1f", mib(p->room_bytes[i]));
+        (void)buf_addstr(out, "}");
+    }
     (void)buf_addstr(out, "],\"memory_limit_mib\":");
     print_room(p->best.room_bytes, out);
     (void)buf_printf(out, ",\"rates\":\"%s\",\"considered\":%d,\"unfit\":%d,\"why\":\"",

@@ -511,6 +511,8 @@ int plan_layouts(const struct plan_job *job, const struct plan_wish *wish, const
     if (r == 0) {
         ret->job = *job;
         ret->measured = true;
+        for (int i = 0; i < ret->best.shape.pp && i < PLAN_STAGES_MAX; i++)
+            ret->room_bytes[i] = plan_stage_device(site, &ret->best.shape, i).memory_bytes;
         for (int i = 0; i < site->groups; i++)
             ret->measured &= site->group[i].device.measured != NULL;
     }

@@ -42,11 +42,12 @@ struct plan_result {
     struct plan_option best;
     struct plan_option beaten[PLAN_BEATEN_MAX]; /* the next best, of other shapes; those that do not fit at the end */
     int n_beaten;
-    int considered;              /* layouts */
-    int unfit;                   /* of those weighed, for lack of memory */
-    bool measured;               /* times are by profiles of all of the devices' classes */
-    int devices;                 /* that were there */
-    int parts;                   /* of the site's net; 0: it has none. Then */
+    int considered;                       /* layouts */
+    int unfit;                            /* of those weighed, for lack of memory */
+    bool measured;                        /* times are by profiles of all of the devices' classes */
+    int devices;                          /* that were there */
+    uint64_t room_bytes[PLAN_STAGES_MAX]; /* of a device of each place in the pipeline; 0: not known */
+    int parts;                            /* of the site's net; 0: it has none. Then */
     uint16_t at[PLAN_PARTS_MAX]; /* which of them is at each place in the order of ranks, as dedicate.h has it, */
     double in_order_s;           /* what a step of best takes with the parts as they were given, */
     int mixed, mixed_in_order;   /* and its groups of replicas on NICs of several families */

@@ -147,6 +147,34 @@ def test_an_idle_agent_measures_its_devices_and_the_server_plans_by_that(tmp_pat
         assert os.path.exists(os.path.join(cluster.agent_state(), "profiles.json"))
 
 
+TWO = {"classes": {"new": {"nodes": 2, "devices_per_node": 4, "gflops": 10000, "memory_mib": 40960},
+                   "old": {"nodes": 1, "devices_per_node": 4, "gflops": 4000, "memory_mib": 16384}}}
+
+
+def test_a_plan_over_two_classes_gives_the_slower_one_fewer_layers(tmp_path, corpus):
+    spec = specs.train(corpus, devices=12)
+    spec["devices"]["min"] = 4
+    spec["train"]["model"] = {"family": "llama", "layers": 32, "hidden": 1024, "heads": 16, "ffn": 2816,
+                              "context": 1024, "vocab": 1024}
+    spec["train"]["batch"] = {"sequences": 64}
+    spec["parallel"] = "auto"
+    words = ("plan", write(tmp_path, "spec.json", spec), "--cluster", write(tmp_path, "two.json", TWO), "--class")
+    plan = json.loads(muster(*words, "new=8,old=4", "-o", "json").stdout)["plan"]
+    layers, pp = plan["layers"], plan["layout"]["pp"]
+    assert pp % 3 == 0 and plan["layout"]["dp"] * pp == 12, "all twelve devices"
+    assert sum(layers) == 32 and layers[-1] < layers[0]
+    assert [m["limit"] for m in plan["memory_mib"]] == [40960] * (pp - pp // 3) + [16384] * (pp // 3)
+    alone = json.loads(muster(*words, "new", "--devices", "8", "-o", "json").stdout)["plan"]
+    assert plan["step_ms"] < 0.97 * alone["step_ms"]
+    assert "LAYERS" in muster(*words, "new=8,old=4").stdout
+    spec["parallel"] = {"pp": 3, "virtual_workers": 4, "layers": [10, 10, 12]}  # which its owner wants
+    write(tmp_path, "spec.json", spec)
+    fixed = json.loads(muster(*words, "new=8,old=4", "-o", "json").stdout)["plan"]
+    assert fixed["layers"] == [10, 10, 12] and fixed["step_ms"] > plan["step_ms"]
+    assert "--class names 'new' twice" in muster(*words, "new=4,new=4", ok=2).stderr
+    assert "class 'old' has 4 devices, fewer than 5" in muster(*words, "new=8,old=5", ok=4).stderr
+
+
 def linked(**more):
     return {"classes": {"a100": {"nodes": 4, "devices_per_node": 1, "gflops": 15000, "memory_mib": 81920, **more}}}
 

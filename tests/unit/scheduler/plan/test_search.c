@@ -459,6 +459,32 @@ static void slow_stages_get_fewer_layers(void **state)
     assert_int_equal(p.best.shape.layers[0] + p.best.shape.layers[1], 8);
 }
 
+/* Three places of which one has devices 2.5 times as slow: by even stages the slow ones would be worse than none. */
+static void slow_devices_of_another_class_are_taken_where_uneven_stages_gain_by_them(void **state)
+{
+    struct plan_job job = small_job();
+    struct plan_wish w = {.cp = 1, .any_schedule = true};
+    struct plan_site site = site_of(8, 4), alone = site_of(8, 4);
+    struct plan_result p, fast;
+
+    (void)state;
+    job.model.layers = 30;
+    job.sequences = 64;
+    job.model.vocab = 1;
+    site.inside.bytes_per_s = site.between.bytes_per_s = 1e12;
+    site.inside.latency_s = site.between.latency_s = 1e-9;
+    alone.inside = alone.between = site.inside;
+    site.group[1] = (struct plan_group){.device = {.flops = 4e8, .bytes_per_s = 1e9, .memory_bytes = 1 << 30}, .n = 4};
+    site.groups = 2;
+    assert_int_equal(plan_search(&job, &w, &alone, &fast, NULL), 0);
+    assert_int_equal(plan_search(&job, &w, &site, &p, NULL), 0);
+    if (p.best.shape.pp % 3 != 0 || p.best.cost.step_s > 0.97 * fast.best.cost.step_s)
+        fail_msg("pp %d x dp %d takes %g s, the fast ones alone %g", p.best.shape.pp, p.best.shape.dp,
+                 p.best.cost.step_s, fast.best.cost.step_s);
+    assert_int_equal(p.room_bytes[0], 0);
+    assert_int_equal(p.room_bytes[p.best.shape.pp - 1], 1 << 30);
+}
+
 static void the_same_input_gives_the_same_words(void **state)
 {
     struct plan_job job = small_job();
@@ -498,6 +524,7 @@ int main(void)
         cmocka_unit_test(wishes_are_kept_and_the_impossible_is_named),
         cmocka_unit_test(memory_that_is_short_makes_pipelines_or_recomputation),
         cmocka_unit_test(slow_stages_get_fewer_layers),
+        cmocka_unit_test(slow_devices_of_another_class_are_taken_where_uneven_stages_gain_by_them),
         cmocka_unit_test(the_same_input_gives_the_same_words),
     };
 
