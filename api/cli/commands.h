@@ -53,6 +53,8 @@ int notebook_run(struct cli *c);
 int nodes_list(struct cli *c);
 int nodes_act(struct cli *c);
 int nodes_test(struct cli *c);
+int series_node(struct cli *c); /* how a node and its devices did, as curves */
+int what_if_ask(struct cli *c); /* when a job would start if something were different */
 int nodes_end(struct cli *c);
 void nodes_print(const json_t *nodes, bool clear); /* as a table; clear: over another one */
 int nodes_remove(struct cli *c);

@@ -198,7 +198,7 @@ int compare_run(struct cli *c)
         if (c->json) {
             r = cli_print_json_new(document_new(v, n, metric, differs));
         } else {
-            plot_print(lines, n);
+            plot_print(lines, n, PLOT_STEPS);
             print_results(v, n, metric);
             print_differing(v, n, differs);
         }

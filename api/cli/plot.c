@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "api/cli/print.h"
 
@@ -77,8 +78,21 @@ static void draw(struct plot *p, const struct plot_line *l, size_t line)
     }
 }
 
-static void print_dots(const struct plot *p)
+static void print_end(const struct plot *p, double x, enum plot_axis axis, char ret[24])
 {
+    time_t at = (time_t)x;
+    struct tm tm;
+
+    if (axis == PLOT_STEPS || !localtime_r(&at, &tm))
+        (void)snprintf(ret, 24, "%.10g", x);
+    else
+        (void)strftime(ret, 24, p->x_hi - p->x_lo < 86400 ? "%H:%M:%S" : "%d %b %H:%M", &tm);
+}
+
+static void print_dots(const struct plot *p, enum plot_axis axis)
+{
+    char first[24], last[24];
+
     for (int row = 0; row < ROWS; row++) {
         char edge[16] = "";
 
@@ -96,10 +110,12 @@ static void print_dots(const struct plot *p)
         }
         (void)putchar('\n');
     }
-    (void)printf("%10s  %-*.10g%*.10g\n", "step", COLUMNS / 2, p->x_lo, COLUMNS / 2, p->x_hi);
+    print_end(p, p->x_lo, axis, first);
+    print_end(p, p->x_hi, axis, last);
+    (void)printf("%10s  %-*s%*s\n", axis == PLOT_STEPS ? "step" : "", COLUMNS / 2, first, COLUMNS / 2, last);
 }
 
-void plot_print(const struct plot_line *lines, size_t n)
+void plot_print(const struct plot_line *lines, size_t n, enum plot_axis axis)
 {
     const bool together = *cli_colour("\033[0m");
     struct plot p = {.x_lo = 0};
@@ -112,9 +128,9 @@ void plot_print(const struct plot_line *lines, size_t n)
                      together && k + 1 < n ? "  " : "\n");
         if (together)
             continue;
-        print_dots(&p);
+        print_dots(&p, axis);
         memset(p.dots, 0, sizeof(p.dots));
     }
     if (together)
-        print_dots(&p);
+        print_dots(&p, axis);
 }

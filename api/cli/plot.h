@@ -10,8 +10,10 @@ struct plot_line {
     size_t n;
 };
 
+enum plot_axis { PLOT_STEPS, PLOT_TIMES }; /* of x; times: Unix seconds, shown as they are here */
+
 /* Print curves over common axes: in one picture where the terminal has colours, else in one for each. Nothing where no
  * line has a point. */
-void plot_print(const struct plot_line *lines, size_t n);
+void plot_print(const struct plot_line *lines, size_t n, enum plot_axis axis);
 
 #endif

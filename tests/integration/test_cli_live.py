@@ -829,6 +829,33 @@ def test_up_and_down_leave_no_process_and_no_stale_file(tmp_path):
             os.kill(pid, signal.SIGKILL)
 
 
+def test_a_nodes_series_are_drawn_over_the_time_of_day(cluster):
+    wait_for("a report", lambda: any(v is not None for v in said(cluster, "node", "series", "n1", "-o", "json")
+                                     ["nodes"][0]["host"]["load"]["mean"]))
+    text = run(cluster, "node", "series", "n1", "--since", "10m").stdout
+    assert re.search(r"Memory, GiB\nin use [\d.]+\n", text) and re.search(r"[\u2801-\u28ff]", text)
+    assert re.search(r"^ +\d\d:\d\d:\d\d +\d\d:\d\d:\d\d$", text, re.M), text
+    assert "no node 'n99'" in run(cluster, "node", "series", "n99", status=3).stderr
+    assert "want a time of 1m to 30d" in run(cluster, "node", "series", "n1", "--since", "31d", status=2).stderr
+
+
+def test_what_would_help_a_job_that_waits_is_asked_without_changing_anything(cluster):
+    every = sum(len(n["slots"]) for n in cluster.nodes())
+    holder = command(cluster, "exec sleep 100000", name="holds", devices=every, limits={"time_s": 3600})
+    cluster.wait(holder, "running")
+    job = command(cluster, "true", name="waits-for-it")
+    wait_for("its estimate", lambda: cluster.job(job).get("starts", {}).get("at"))
+    text = run(cluster, "what-if", job, "--add-nodes", "cpu=1x4").stdout
+    assert re.search(r"now +starts .*, on 1 device\nthen +starts .*, on 1 device\ngain +59m|1h", text), text
+    assert " sooner\nno other job would feel it" in text, text
+    assert said(cluster, "what-if", "waits-for-it", "--priority", "99", "-o", "json")["now"]["starts"]
+    assert "what would be different" in run(cluster, "what-if", job, status=2).stderr
+    assert "such as cpu=1x8" in run(cluster, "what-if", job, "--add-nodes", "cpu=8", status=2).stderr
+    assert cluster.job(job)["state"] == "queued"
+    cluster.action(holder, "cancel")
+    cluster.wait(job, "succeeded")
+
+
 def test_jobs_are_compared_by_curves_results_and_what_differs(cluster):
     line = '{"v":1,"step":%d,"loss":%.3f}\\n'.replace('"', r'\"')
     jobs = [command(cluster, f"awk 'BEGIN {{ for (i = 1; i < 50; i++) printf \"{line}\", i, {scale} / i }}' "
