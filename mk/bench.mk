@@ -1,7 +1,7 @@
 # Benchmarks: tests/bench/X.c is linked with the libraries of every folder; each prints one JSON object a line.
 # `make bench-X` runs one, BENCH_FLAGS=--quick shortens them.
 
-BENCHES := $(patsubst tests/bench/%.c,%,$(wildcard tests/bench/*.c))
+BENCHES := $(filter-out swarm,$(patsubst tests/bench/%.c,%,$(wildcard tests/bench/*.c)))
 
 $(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o $(foreach f,server $(floor_worker),$(BUILD)/lib$(f).a)
 	@mkdir -p $(@D)
@@ -15,6 +15,7 @@ $(BUILD)/bench/$(1): $(BUILD)/obj/tests/bench/$(2).o $(call libs_of,$(3))
 	@echo "  ld  $$@"
 	@$(CC) $(CFLAGS) $(LDFLAGS) -o $$@ $$^ $(call external_of,$(3))
 endef
+$(eval $(call bench_program,swarm,swarm,base))
 $(eval $(call bench_program,scheduler,scheduler,scheduler))
 $(eval $(call bench_program,sequence,sequence,scheduler))
 $(eval $(call bench_program,diagnose,diagnose,scheduler))
@@ -94,6 +95,11 @@ bench-python:
 	@$(PYTHON) tests/bench/python_package.py $(BENCH_FLAGS)
 
 # What an array of 100,000 tasks costs.
+.PHONY: bench-scale
+bench: bench-scale
+bench-scale: $(BUILD)/bin/musterd $(BUILD)/bench/swarm  ## ten thousand nodes, large gangs, a million ended jobs
+	@MUSTER_BUILD=$(BUILD) $(PYTHON) -m tests.bench.scale $(BENCH_FLAGS)
+
 .PHONY: bench-arrays
 bench: bench-arrays
 bench-arrays: all
