@@ -159,6 +159,8 @@ static void print_jobs(json_t *jobs)
             (void)snprintf(ahead, sizeof(ahead), "%lld", cli_int(queue, "ahead"));
         if (json_is_object(p) && cli_int(p, "steps") > 0)
             (void)snprintf(progress, sizeof(progress), "%lld/%lld", cli_int(p, "step"), cli_int(p, "steps"));
+        else if (json_is_object(p)) /* of a command, which tells no end */
+            (void)snprintf(progress, sizeof(progress), "%lld", cli_int(p, "step"));
         else if (json_object_get(job, "array"))
             arrays_progress(job, progress, sizeof(progress));
         arrays_id(job, id);

@@ -97,10 +97,12 @@ function doings(id, signal, changed) {
 
 export function checkpointsPanel(job, signal) {
     const id = job.id, body = h('tbody'), none = h('p.note.pad', {}, 'None yet.'), rest = h('p.note.pad', { hidden: true });
-    const table = h('table.small', { hidden: true }, h('caption.sr', {}, 'Checkpoints, newest first'), h('thead', {}, h('tr', {},
-        ['Step', 'Size', 'Layout', 'Codec', 'Written', 'State'].map((c) => h('th', { scope: 'col' }, c)), h('th', {}, h('span.sr', {}, 'Open')))), body);
+    const heads = h('tr');
+    const table = h('table.small', { hidden: true }, h('caption.sr', {}, 'Checkpoints, newest first'), h('thead', {}, heads), body);
     let now = job, asked = 0, shown = '';
     const all = doings(id, signal, () => update());
+    const el = h('section.panel', { 'aria-label': 'Checkpoints', hidden: job.kind !== 'train' }, /* a command may have none */
+        h('.panel-head', {}, h('h2', {}, 'Checkpoints')), ui.scroll('Checkpoints by step', table, none, rest), all);
     async function go(label, ask) {
         try {
             const made = await ask();
@@ -122,6 +124,7 @@ export function checkpointsPanel(job, signal) {
             list.sort((a, b) => b.step - a.step);
             list = list.filter((c, i) => c.state !== 'removed' || list.findIndex((o) => o.step === c.step) === i);
             const newest = Math.max(...list.filter((c) => c.state === 'complete').map((c) => c.step));
+            el.hidden &&= !list.length;
             table.hidden = !list.length;
             none.hidden = !!list.length;
             rest.hidden = list.length <= SHOWN;
@@ -130,9 +133,12 @@ export function checkpointsPanel(job, signal) {
             if (sig === shown) /* whoever is about to press a button finds it */
                 return;
             shown = sig;
+            const laid = list.some((c) => c.layout), coded = list.some((c) => c.archived || c.codec); /* a command's tell neither */
+            heads.replaceChildren(...['Step', 'Size', laid && 'Layout', coded && 'Codec', 'Written', 'State'].filter(Boolean)
+                .map((c) => h('th', { scope: 'col' }, c)), h('th', {}, h('span.sr', {}, 'Open')));
             body.replaceChildren(...list.slice(0, SHOWN).map((c) => h('tr', { 'data-state': c.state }, h('th.num', { scope: 'row' }, ui.count(c.step)),
-                h('td', {}, ui.bytes(c.disk_bytes ?? c.stored_bytes ?? c.bytes)), h('td', {}, c.layout ? ui.layout(c.layout) || 'one rank' : '–'),
-                h('td', {}, c.archived ? 'archived' : c.codec ?? '–'), h('td', { title: c.at && ui.fullTime(c.at) }, ui.ago(c.at)),
+                h('td', {}, ui.bytes(c.disk_bytes ?? c.stored_bytes ?? c.bytes)), laid && h('td', {}, c.layout ? ui.layout(c.layout) || 'one rank' : '–'),
+                coded && h('td', {}, c.archived ? 'archived' : c.codec ?? '–'), h('td', { title: c.at && ui.fullTime(c.at) }, ui.ago(c.at)),
                 h('td', {}, STATES[c.state] ?? '–'),
                 h('td', {}, h('button.plain', { type: 'button', 'aria-label': `Checkpoint of step ${c.step}`,
                     onclick: () => openOne(now, c, newest, go) }, 'Open…')))));
@@ -141,6 +147,5 @@ export function checkpointsPanel(job, signal) {
                 text(none, ui.sentence(e.message));
         }
     }
-    return { el: h('section.panel', { 'aria-label': 'Checkpoints' }, h('.panel-head', {}, h('h2', {}, 'Checkpoints')),
-        ui.scroll('Checkpoints by step', table, none, rest), all), update, set(fresh) { now = fresh; } };
+    return { el, update, set(fresh) { now = fresh; } };
 }

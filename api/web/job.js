@@ -60,7 +60,7 @@ function head(getJob) {
     const buttons = ACTIONS.map((a) => h(a.dangerous ? 'button.danger' : 'button', { type: 'button', 'data-action': a.verb,
         hidden: true, onclick: () => act(getJob(), a) }, a.label));
     const facts = {};
-    const list = h('dl.numbers', {}, ...[['loss', 'Loss'], ['eval', 'Evaluation loss'], ['rate', 'Tokens/s'],
+    const list = h('dl.numbers', {}, ...[['step', 'Step'], ['loss', 'Loss'], ['eval', 'Evaluation loss'], ['rate', 'Tokens/s'],
         ['devices', 'Devices'], ['layout', 'Layout'], ['plan', 'Step time'], ['time', 'Running for'], ['restarts', 'Restarts']]
         .map(([key, label]) => h('.number', { 'data-key': key }, h('dt', {}, label), facts[key] = h('dd'))));
     const planNote = h('dd.note');
@@ -87,6 +87,8 @@ function head(getJob) {
         progress.set(p?.steps ? p.step / p.steps : job.state === 'succeeded' ? 1 : 0, job.state);
         text(steps, p?.steps ? `step ${ui.count(p.step)} of ${ui.count(p.steps)}` : 'no step yet');
         text(eta, job.state === 'running' && p?.eta_s ? `about ${ui.duration(p.eta_s)} left` : '');
+        facts.step.parentElement.hidden = train || typeof p?.step !== 'number'; /* of training, the row above tells it */
+        text(facts.step, ui.count(p?.step));
         facts.loss.parentElement.hidden = !train && typeof p?.loss !== 'number';
         for (const key of ['eval', 'rate'])
             facts[key].parentElement.hidden = !train;
@@ -306,7 +308,7 @@ function build(main, signal, job) {
             h('pre', { tabindex: '0' }, JSON.stringify(job.spec, null, 2))));
     else
         main.replaceChildren(top.el, outcome.el, why.el, diagnosis.el, charts.el, ranks.wide,
-        h('.job-grid', {}, log.el, h('.stack', {}, events.el, ...(train ? [checkpoints.el] : []), ranks.el)), ...told.els,
+        h('.job-grid', {}, log.el, h('.stack', {}, events.el, checkpoints.el, ranks.el)), ...told.els,
         h('details.panel.spec', {}, h('summary', {}, 'Specification'), h('pre', { tabindex: '0' }, JSON.stringify(job.spec, null, 2))));
 
     function update(fresh) {

@@ -356,13 +356,14 @@ static json_t *shorten_new(json_t *o, size_t len)
     return brief ? brief : json_pack("{s:s}", "type", "note");
 }
 
-/* What a program says that it was given, and what it came to, stay with the job, however long: the newest counts. */
+/* What a program says that it was given, and came to, stays with the job: the newest that rank 0 says, however long. */
 static void take_words(struct core *c, struct entry *e, const char *type, const json_t *line, size_t len)
 {
     bool config = strcmp(type, "config") == 0;
     json_t *words;
 
-    if ((!config && strcmp(type, "summary") != 0) || len > WORDS_BYTES)
+    if ((!config && strcmp(type, "summary") != 0) || len > WORDS_BYTES ||
+        json_integer_value(json_object_get(line, "rank")) != 0)
         return;
     words = config ? json_incref(json_object_get(line, "config")) : json_copy((json_t *)line);
     if (!config) {

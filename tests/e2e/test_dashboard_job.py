@@ -156,3 +156,41 @@ def test_where_a_steps_time_goes_is_shown_by_rank_and_stage(browser, cluster):
     cluster.action(job, "cancel")
     cluster.wait(job, "cancelled")
     browser.wait("what has ended has no ranks", lambda: not browser.find('.r-panel')[0].is_displayed())
+
+
+def test_a_commands_page_has_its_step_its_words_and_its_checkpoints_once_it_tells_of_them(browser, cluster):
+    job = cluster.submit(specs.command("""
+tell() { echo "$1" >> "$MUSTER_RUN_DIR/events.jsonl"; }
+wait_for() { while [ ! -e "$MUSTER_JOB_DIR/$1" ]; do sleep 0.02; done; }
+tell '{"type":"config","config":{"lr":0.125}}'
+echo '{"v":1,"step":7,"loss":2}' >> "$MUSTER_RUN_DIR/metrics.jsonl"
+wait_for saves
+mkdir -p "$MUSTER_JOB_DIR/checkpoints"
+tell '{"type":"checkpoint","step":7,"path":"'"$MUSTER_JOB_DIR/checkpoints/step-00000007"'"}'
+wait_for ends
+tell '{"type":"summary","accuracy":0.75}'
+""", name="told"))["id"]
+
+    def panel(name):
+        return [e for e in browser.find(f'[aria-label="{name}"]') if e.is_displayed()]
+
+    def told(title):
+        return [e for e in browser.find("details.spec") if e.is_displayed() and title in e.text]
+
+    def go_on(name):
+        with open(os.path.join(cluster.job(job)["dir"], name), "w", encoding="ascii"):
+            pass
+    browser.open(f"/#/jobs/{job}")
+    browser.wait("its step", lambda: [e.text for e in browser.find('[data-key="step"] dd')] == ["7"])
+    details = browser.wait("what it was given", lambda: told("Configuration"))[0]
+    details.find_element("css selector", "summary").click()
+    assert json.loads(details.find_element("css selector", "pre").text) == {"lr": 0.125}
+    assert not panel("Checkpoints") and not told("Summary")
+    go_on("saves")
+    browser.wait("its checkpoints", lambda: panel("Checkpoints"))
+    assert [c.text for c in browser.find('[aria-label="Checkpoints"] th[scope="col"]')][:2] == ["Step", "Size"]
+    assert rows(browser)[0][0] == "7" and len(rows(browser)[0]) == 5, "no layout and no codec, which it does not tell"
+    go_on("ends")
+    browser.wait("what it came to", lambda: told("Summary"))
+    cluster.wait(job, "succeeded")
+    assert check(browser, "a command's page") == []

@@ -88,6 +88,7 @@ tell({{'type': 'config', 'rank': 0,
         cluster.wait(job, "succeeded")
         return job
     first = ran(0.1, {"type": "summary", "rank": 0, "accuracy": 0.25}, {"type": "summary", "rank": 0, "accuracy": 0.5},
+                {"type": "summary", "rank": 1, "accuracy": 0.75},
                 {"type": "config", "config": 7}, {"type": "config", "config": {"long": "x" * 16384}})
     second = ran(0.2)
     job = wait_for("what it came to", lambda: (j := cluster.job(first))["summary"] and j)
