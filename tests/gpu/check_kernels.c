@@ -188,6 +188,7 @@ CASE(gemm)
     g.a = a[2].p;
     g.b = a[3].p;
     g.bias = a[4].p;
+    g.onto = d->flag ? a[5].p : NULL;
     return k->gemm(s, &g, err);
 }
 
@@ -393,10 +394,11 @@ static void positions(struct check *c, int rows, int heads, int dim)
 }
 
 static void product(struct check *c, int form, int m, int n, int k, int pad, enum kern_type type, enum kern_type c_type,
-                    bool accumulate, enum kern_epilogue epilogue)
+                    bool accumulate, bool onto, enum kern_epilogue epilogue)
 {
     bool ta = form & 1, tb = form & 2, aux = epilogue == KERN_BIAS_GELU;
-    struct shape d = {.gemm = {.type = type,
+    struct shape d = {.flag = onto,
+                      .gemm = {.type = type,
                                .c_type = c_type,
                                .trans_a = ta,
                                .trans_b = tb,
@@ -417,15 +419,19 @@ static void product(struct check *c, int form, int m, int n, int k, int pad, enu
         {"a", type, a_n, 1, INPUT, 0, 0},
         {"b", type, b_n, 1 / sqrtf((float)(k + 1)), INPUT, 0, 0},
         {"bias", KERN_F32, (size_t)n, 1, INPUT, 0, 0},
+        {"onto", KERN_F32, onto ? out : 0, 1, INPUT, 0, 0},
     };
     char what[96];
 
     (void)snprintf(what, sizeof(what), "gemm %s to %s %d%d %dx%dx%d +%d%s%s", name_of(type), name_of(c_type), ta, tb, m,
-                   n, k, pad, accumulate ? " add" : "",
+                   n, k, pad,
+                   accumulate ? " add"
+                   : onto     ? " onto"
+                              : "",
                    aux                     ? " gelu"
                    : epilogue == KERN_BIAS ? " bias"
                                            : "");
-    check_run(c, what, gemm, a, 5, &d);
+    check_run(c, what, gemm, a, 6, &d);
 }
 
 static void products(struct check *c)
@@ -436,14 +442,17 @@ static void products(struct check *c)
         for (int e = KERN_PLAIN; e <= KERN_BIAS_GELU; e++) {
             int m = check_range(c, 1, big), n = check_range(c, 1, big), k = check_range(c, 1, big), pad = form * e;
 
-            product(c, form, m, n, k, pad, KERN_F32, KERN_F32, false, (enum kern_epilogue)e);
-            product(c, form, m, n, k, pad, KERN_BF16, KERN_F32, false, (enum kern_epilogue)e);
-            product(c, form, 8 * m, 8, 8 * k, 0, KERN_BF16, KERN_BF16, false, (enum kern_epilogue)e);
-            product(c, form, m, n, 0, pad, KERN_BF16, KERN_BF16, false, (enum kern_epilogue)e);
+            product(c, form, m, n, k, pad, KERN_F32, KERN_F32, false, false, (enum kern_epilogue)e);
+            product(c, form, m, n, k, pad, KERN_BF16, KERN_F32, false, false, (enum kern_epilogue)e);
+            product(c, form, 8 * m, 8, 8 * k, 0, KERN_BF16, KERN_BF16, false, false, (enum kern_epilogue)e);
+            product(c, form, m, n, 0, pad, KERN_BF16, KERN_BF16, false, false, (enum kern_epilogue)e);
         }
     for (int form = 0; form < 4; form++) {
-        product(c, form, 33, 24, 40, 8, KERN_F32, KERN_F32, true, KERN_PLAIN);
-        product(c, form, 32, 24, 16, 8, KERN_BF16, KERN_F32, true, KERN_PLAIN);
+        product(c, form, 33, 24, 40, 8, KERN_F32, KERN_F32, true, false, KERN_PLAIN);
+        product(c, form, 32, 24, 16, 8, KERN_BF16, KERN_F32, true, false, KERN_PLAIN);
+        product(c, form, 33, 24, 40, 8 * (form / 2), KERN_F32, KERN_F32, false, true, KERN_BIAS);
+        product(c, form, 32, 24, form == 3 ? 0 : 16, 8, KERN_BF16, KERN_F32, false, true,
+                form % 2 ? KERN_BIAS : KERN_PLAIN);
     }
 }
 

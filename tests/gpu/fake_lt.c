@@ -129,8 +129,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmul
 
     memset(ret, 0, sizeof(*ret));
     *ret_n = 1;
-    if (op->epilogue == CUBLASLT_EPILOGUE_BIAS && x->type != CUDA_R_32F) /* its bias would be of the result's type */
+    if (op->epilogue == CUBLASLT_EPILOGUE_BIAS && getenv("FAKE_LT_NO_BIAS"))
         *ret_n = 0;
+    (void)x;
     return h && a && b && c && p && n == 1 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
@@ -144,8 +145,8 @@ static float element(const struct layout *l, const void *p, uint64_t row, uint64
 struct product { /* as it was asked for: what describes it may change until it runs */
     struct op op;
     struct layout x, y, z;
-    const void *a, *b;
-    void *c;
+    const void *a, *b, *c;
+    void *d;
     float beta;
     uint64_t k;
 };
@@ -166,11 +167,12 @@ static void multiply(const void *data)
             if (p->beta != 0)
                 sum += p->beta * element(z, p->c, row, col);
             if (p->op.epilogue == CUBLASLT_EPILOGUE_BIAS)
-                sum += ((const float *)p->op.bias)[row];
+                sum += z->type == CUDA_R_16BF ? bf16_to_float(((const uint16_t *)p->op.bias)[row]) /* of D's type */
+                                              : ((const float *)p->op.bias)[row];
             if (z->type == CUDA_R_16BF)
-                ((uint16_t *)p->c)[at] = bf16_from_float(sum);
+                ((uint16_t *)p->d)[at] = bf16_from_float(sum);
             else
-                ((float *)p->c)[at] = sum;
+                ((float *)p->d)[at] = sum;
         }
 }
 
@@ -184,10 +186,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t d, const 
     const struct layout *x = (const struct layout *)a_layout, *y = (const struct layout *)b_layout;
     const struct layout *z = (const struct layout *)result_layout;
     uint64_t k = op->a == CUBLAS_OP_T ? x->rows : x->cols;
-    const struct product p = {*op, *x, *y, *z, a, b, result, *(const float *)beta, k};
+    const struct product p = {*op, *x, *y, *z, a, b, c, result, *(const float *)beta, k};
 
-    if (!h || !algo || !work || work_bytes == 0 || c != result || c_layout != result_layout ||
-        *(const float *)alpha != 1 || (op->a == CUBLAS_OP_T ? x->cols : x->rows) != z->rows ||
+    if (!h || !algo || !work || work_bytes == 0 || !c || c_layout != result_layout || *(const float *)alpha != 1 ||
+        (op->a == CUBLAS_OP_T ? x->cols : x->rows) != z->rows ||
         (op->b == CUBLAS_OP_T ? y->rows : y->cols) != z->cols || (op->b == CUBLAS_OP_T ? y->cols : y->rows) != k)
         return CUBLAS_STATUS_INVALID_VALUE;
     emulate_queue(stream, multiply, &p, sizeof(p));

@@ -23,7 +23,7 @@ def check(library, *args, **env):
 
 
 @needs_nvcc
-@pytest.mark.parametrize("order", [{}, {"EMULATE_REVERSE": "1"}])
+@pytest.mark.parametrize("order", [{}, {"EMULATE_REVERSE": "1", "FAKE_LT_NO_BIAS": "1"}])
 def test_kernels_and_codecs_agree_with_the_processor_in_either_order_of_threads(order):
     ran = check(EMULATED, **order)
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -52,8 +52,10 @@ struct kern_gemm {
     bool accumulate;
     enum kern_epilogue epilogue; /* only without accumulate */
     const float *bias;           /* [n] */
-    void *aux;                   /* [m,n], stride ldc */
-    bool b_is_weight;            /* B stays the same for many calls: a packed copy may be kept, see weights_changed */
+    const float *onto; /* C += onto [m,n], stride ldc, another array than C; f32 C, KERN_PLAIN or KERN_BIAS, without
+                          accumulate; NULL: nothing */
+    void *aux;         /* [m,n], stride ldc */
+    bool b_is_weight;  /* B stays the same for many calls: a packed copy may be kept, see weights_changed */
 };
 
 /* Causal attention over packed documents. Rows of qkv hold q (heads·dim), k (kv_heads·dim), v (kv_heads·dim)

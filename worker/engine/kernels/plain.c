@@ -188,10 +188,14 @@ static int plain_gemm(struct kern_stream *s, const struct kern_gemm *g, struct m
 
     (void)s;
     assert(!g->accumulate || (g->epilogue == KERN_PLAIN && g->c_type == KERN_F32));
+    assert(!g->onto || (g->onto != g->c && !g->accumulate && !gelu && g->c_type == KERN_F32));
     if (wide_all(w, 4)) {
         pm_gemm(&p);
         if (gelu && g->c_type == KERN_BF16)
             gelu_of_rounded(&w[0], &w[1]);
+        for (size_t r = 0; g->onto && r < m; r++)
+            for (size_t i = 0; i < n; i++)
+                w[0].f[r * w[0].ld + i] += g->onto[r * (size_t)g->ldc + i];
     }
     return wide_close(w, 4, 2, err);
 }

@@ -129,8 +129,10 @@ static int outputs_input(struct stage *st, const struct linear *l, const void *d
     return stage_reduce(st, err);
 }
 
-/* trunk_sum() = this rank's part of x[rows, in] · W, summed over tp, plus the bias once. */
-static int inputs_forward(struct stage *st, const struct linear *l, const void *x, int in, struct merr *err)
+/* trunk_sum() = this rank's part of x[rows, in] · W, summed over tp, plus the bias once; or, without tp, onto + that in
+ * y. */
+static int inputs_forward(struct stage *st, const struct linear *l, const void *x, int in, const float *onto, float *y,
+                          struct merr *err)
 {
     int hidden = st->cfg.model->hidden;
     const float *bias = l->bias[0] < 0 ? NULL : weight_of(st, l->bias[0]);
@@ -144,14 +146,15 @@ static int inputs_forward(struct stage *st, const struct linear *l, const void *
         .lda = in,
         .b = matrix_of(st, l->w[0], 0),
         .ldb = l->out_in ? in : hidden,
-        .c = st->reduce,
+        .c = onto ? y : st->reduce,
         .ldc = hidden,
+        .onto = onto,
         .epilogue = st->cfg.part.tp || !bias ? KERN_PLAIN : KERN_BIAS,
         .bias = bias,
         .b_is_weight = true,
     };
 
-    assert(l->n == 1);
+    assert(l->n == 1 && !(onto && st->cfg.part.tp));
     TRY(st->cfg.k->gemm(st->cfg.stream, &g, err));
     if (!st->cfg.part.tp)
         return 0;
@@ -231,15 +234,19 @@ static int inputs_input(struct stage *st, const struct linear *l, const struct g
 
 /* --- the parts of a block ---------------------------------------------------------------------------------- */
 
-/* y = x + dropout(trunk_sum()) */
-static int residual(struct stage *st, const struct stage_slot *slot, const uint32_t key[2], bool train, const float *x,
-                    float *y, struct merr *err)
+/* y = x + dropout(what inputs_forward() makes of part): the product adds x itself where nothing comes between. */
+static int residual(struct stage *st, const struct stage_slot *slot, const struct linear *l, const void *part, int in,
+                    const uint32_t key[2], bool train, const float *x, float *y, struct merr *err)
 {
     const struct kern_ops *k = st->cfg.k;
     size_t n = (size_t)trunk_rows(st) * st->cfg.model->hidden;
+    bool drops = train && st->threshold > 0, straight = !drops && !st->cfg.part.tp;
     float *sum = trunk_sum(st);
 
-    if (train && st->threshold > 0)
+    TRY(inputs_forward(st, l, part, in, straight ? x : NULL, y, err));
+    if (straight)
+        return 0;
+    if (drops)
         TRY(stage_dropout(st, slot, key, sum, sum, err));
     TRY(k->copy(st->cfg.stream, y, x, n * sizeof(*y), err));
     return k->add(st->cfg.stream, y, sum, n, err);
@@ -342,8 +349,7 @@ int block_inside(struct stage *st, int i, struct stage_slot *slot, bool train, s
     TRY(outputs_forward(st, &l->qkv, x, c->hidden, c->qkv_local, b->qkv, KERN_BIAS, NULL, err));
     TRY(rotate(st, b->qkv, false, err));
     TRY(attend(st, i, slot, train, err));
-    TRY(inputs_forward(st, &l->proj, b->att, c->q_local, err));
-    TRY(residual(st, slot, st->keys[i].attention_out, train, b->x, b->mid, err));
+    TRY(residual(st, slot, &l->proj, b->att, c->q_local, st->keys[i].attention_out, train, b->x, b->mid, err));
 
     TRY(f->norm_forward(st, b->mid, l->norm2, b->norm2, b->mean2, b->rstd2, err));
     TRY(stage_gather(st, b->norm2, size, &x, err));
@@ -358,8 +364,8 @@ int block_forward(struct stage *st, int i, struct stage_slot *slot, float *out, 
     const struct block_saves *b = &slot->block[i];
 
     TRY(block_inside(st, i, slot, train, err));
-    TRY(inputs_forward(st, &block_params(st, i)->out, b->act, st->cfg.model->ffn_local, err));
-    return residual(st, slot, st->keys[i].mlp_out, train, b->mid, out, err);
+    return residual(st, slot, &block_params(st, i)->out, b->act, st->cfg.model->ffn_local, st->keys[i].mlp_out, train,
+                    b->mid, out, err);
 }
 
 /* Make again what forward did not keep for this block. */

@@ -28,8 +28,8 @@ static void run_gemm(const struct kern_ops *ops, struct kern_stream *s, float *c
     }
 }
 
-static void check_gemm(bool trans_a, bool trans_b, int m, int n, int k, int pad, bool accumulate,
-                       enum kern_epilogue epilogue)
+static void check_product(bool trans_a, bool trans_b, int m, int n, int k, int pad, bool accumulate, bool onto,
+                          enum kern_epilogue epilogue)
 {
     int before = try_arrays;
     struct kern_gemm g = {.trans_a = trans_a,
@@ -52,10 +52,17 @@ static void check_gemm(bool trans_a, bool trans_b, int m, int n, int k, int pad,
     g.a = try_floats(a > 0 ? (a - 1) * (size_t)g.lda + (size_t)(trans_a ? m : k) : 0, scale);
     g.b = try_floats(b > 0 ? (b - 1) * (size_t)g.ldb + (size_t)(trans_b ? k : n) : 0, 2);
     g.bias = try_floats((size_t)n, 1);
-    (void)snprintf(what, sizeof(what), "gemm %d%d %dx%dx%d pad %d accumulate %d epilogue %d", trans_a, trans_b, m, n, k,
-                   pad, accumulate, epilogue);
+    g.onto = onto ? try_floats(c, 1) : NULL;
+    (void)snprintf(what, sizeof(what), "gemm %d%d %dx%dx%d pad %d accumulate %d onto %d epilogue %d", trans_a, trans_b,
+                   m, n, k, pad, accumulate, onto, epilogue);
     try_check(what, run_gemm, &g, out, 2, LONG_SUM);
     try_drop_arrays(before);
+}
+
+static void check_gemm(bool trans_a, bool trans_b, int m, int n, int k, int pad, bool accumulate,
+                       enum kern_epilogue epilogue)
+{
+    check_product(trans_a, trans_b, m, n, k, pad, accumulate, false, epilogue);
 }
 
 static void matrix_products_match_in_every_form(void **state)
@@ -69,6 +76,7 @@ static void matrix_products_match_in_every_form(void **state)
             check_gemm(form & 1, form & 2, m, n, k, pad, true, KERN_PLAIN);
             check_gemm(form & 1, form & 2, m, n, k, pad, false, KERN_BIAS);
             check_gemm(form & 1, form & 2, m, n, k, pad, false, KERN_BIAS_GELU);
+            check_product(form & 1, form & 2, m, n, k, pad, false, true, i % 2 ? KERN_BIAS : KERN_PLAIN);
         }
     }
 }
@@ -80,6 +88,7 @@ static void products_over_nothing_are_zero(void **state)
     check_gemm(false, false, 5, 7, 0, 2, true, KERN_PLAIN);
     check_gemm(false, true, 5, 7, 0, 2, false, KERN_BIAS);
     check_gemm(false, true, 5, 7, 0, 2, false, KERN_BIAS_GELU);
+    check_product(false, true, 5, 7, 0, 2, false, true, KERN_BIAS);
     check_gemm(true, false, 1, 1, 1, 0, false, KERN_PLAIN);
 }
 

@@ -677,7 +677,12 @@ static int embedding_forward(struct kern_stream *s, enum kern_type type, const v
 
 static int gemm(struct kern_stream *s, const struct kern_gemm *g, struct merr *err)
 {
-    return g->type == KERN_BF16 ? bf16_gemm(s, g, err) : cpu_gemm(s, g, err);
+    size_t n = (size_t)g->n, ld = (size_t)g->ldc;
+    int rows = ld == n ? 1 : g->m, r = g->type == KERN_BF16 ? bf16_gemm(s, g, err) : cpu_gemm(s, g, err);
+
+    for (int i = 0; r == 0 && g->onto && i < rows; i++)
+        r = add(s, (float *)g->c + (size_t)i * ld, g->onto + (size_t)i * ld, ld == n ? n * (size_t)g->m : n, err);
+    return r;
 }
 
 static int attention_forward(struct kern_stream *s, const struct kern_attention *a, struct merr *err)

@@ -98,7 +98,7 @@ static int to_bf16(struct kern_stream *s, const float *x, size_t n, void *y, str
 
 /* --- matrix products ---------------------------------------------------------------------------------------------- */
 
-/* No sum at all: C is 0, or what it was. */
+/* No sum at all: C is 0, or what it was or lies under it. */
 static int gemm_of_nothing(struct kern_stream *s, const struct kern_gemm *g, struct merr *err)
 {
     size_t bytes = (size_t)g->m * (size_t)g->ldc * sizeof(float);
@@ -110,7 +110,11 @@ static int gemm_of_nothing(struct kern_stream *s, const struct kern_gemm *g, str
     r = stream_work(s, bytes, &zeros, err);
     if (r)
         return r;
-    r = done((int)cudaMemsetAsync(zeros, 0, bytes, s->queue), "a matrix product", err);
+    if (g->onto)
+        r = copy_rows(s, zeros, (size_t)g->ldc * sizeof(float), g->onto, (size_t)g->ldc * sizeof(float),
+                      (size_t)g->n * sizeof(float), g->m, err);
+    else
+        r = done((int)cudaMemsetAsync(zeros, 0, bytes, s->queue), "a matrix product", err);
     if (r)
         return r;
     return done(launch_epilogue(s->queue, zeros, g->epilogue == KERN_PLAIN ? NULL : g->bias, g->m, g->n, g->ldc,
@@ -118,39 +122,82 @@ static int gemm_of_nothing(struct kern_stream *s, const struct kern_gemm *g, str
                 "a matrix product", err);
 }
 
-/* Products whose sums come out as they are asked for go straight to C. Where the bias belongs to a bf16 result, and
- * before GELU, which must see the rounded sum, f32 sums wait in aux or in workspace for a kernel of our own. */
+static int end_product(struct kern_stream *s, const struct kern_gemm *g, const float *acc, const float *bias,
+                       struct merr *err)
+{
+    return done(launch_epilogue(s->queue, acc, bias, g->m, g->n, g->ldc, g->c_type, g->c,
+                                g->epilogue == KERN_BIAS_GELU ? g->aux : NULL),
+                "the end of a matrix product", err);
+}
+
+/* The bias of a bf16 result is added by cuBLASLt as bf16, as its interface has it: the sum is rounded once, but the
+ * bias before. GELU must see the rounded sum, so that is left to a kernel of our own. */
+static int gemm_to_bf16(struct kern_stream *s, const struct kern_gemm *g, struct merr *err)
+{
+    struct kern_gemm sums = *g;
+    bool gelu = g->epilogue == KERN_BIAS_GELU;
+    void *bias;
+    int r = stream_work(s, (size_t)g->n * kern_size(KERN_BF16), &bias, err);
+
+    if (r == 0)
+        r = done(launch_to_bf16(s->queue, g->bias, (size_t)g->n, bias), "a bias", err);
+    if (r)
+        return r;
+    sums.c = gelu ? g->aux : g->c;
+    r = lt_gemm(s->lt, s->queue, &sums, bias, err);
+    if (r || !gelu)
+        return r;
+    return done(launch_gelu_forward(s->queue, KERN_BF16, g->aux, (size_t)g->m * (size_t)g->n, g->c), "gelu", err);
+}
+
+/* Where cuBLASLt adds no bias: the f32 sums wait in C, aux or workspace for a kernel of our own. */
+static int gemm_apart(struct kern_stream *s, const struct kern_gemm *g, struct merr *err)
+{
+    struct kern_gemm sums = *g;
+    void *acc = g->epilogue == KERN_BIAS_GELU ? g->aux : g->c;
+    int r = 0;
+
+    if (g->c_type == KERN_BF16)
+        r = stream_work(s, (size_t)g->m * (size_t)g->ldc * sizeof(float), &acc, err);
+    sums.c = acc;
+    sums.c_type = KERN_F32;
+    if (r == 0)
+        r = lt_gemm(s->lt, s->queue, &sums, NULL, err);
+    return r ? r : end_product(s, g, acc, g->bias, err);
+}
+
+static int gemm_with_bias(struct kern_stream *s, const struct kern_gemm *g, struct merr *err)
+{
+    struct kern_gemm sums = *g;
+    bool gelu = g->epilogue == KERN_BIAS_GELU;
+    int r = -ENOTSUP;
+
+    if (g->c_type == KERN_F32) {
+        sums.c = gelu ? g->aux : g->c;
+        r = lt_gemm(s->lt, s->queue, &sums, g->bias, err);
+        if (r == 0 && gelu)
+            r = end_product(s, g, g->aux, NULL, err);
+    } else if (!gelu || g->ldc == g->n) {
+        r = gemm_to_bf16(s, g, err);
+    }
+    return r == -ENOTSUP ? gemm_apart(s, g, err) : r;
+}
+
 static int gemm(struct kern_stream *s, const struct kern_gemm *g, struct merr *err)
 {
-    bool gelu = g->epilogue == KERN_BIAS_GELU, straight = g->epilogue == KERN_PLAIN;
-    struct kern_gemm sums = *g;
-    void *acc = g->aux;
     int r = 0;
 
     assert(!g->accumulate || (g->epilogue == KERN_PLAIN && g->c_type == KERN_F32));
+    assert(!g->onto || (g->onto != g->c && !g->accumulate && g->epilogue != KERN_BIAS_GELU && g->c_type == KERN_F32));
     if (g->m == 0 || g->n == 0)
         return 0;
     if (g->k == 0)
         return gemm_of_nothing(s, g, err);
     if (!s->lt)
         r = lt_new(&s->lt, err);
-    if (r)
-        return r;
-    if (straight || (g->epilogue == KERN_BIAS && g->c_type == KERN_F32))
-        return lt_gemm(s->lt, s->queue, g, err);
-    if (g->c_type == KERN_BF16) {
-        r = stream_work(s, (size_t)g->m * (size_t)g->ldc * sizeof(float), &acc, err);
-        if (r)
-            return r;
-    }
-    sums.c = acc;
-    sums.c_type = KERN_F32;
-    sums.epilogue = KERN_BIAS;
-    r = lt_gemm(s->lt, s->queue, &sums, err);
-    if (r)
-        return r;
-    return done(launch_epilogue(s->queue, acc, NULL, g->m, g->n, g->ldc, g->c_type, g->c, gelu ? g->aux : NULL),
-                "the end of a matrix product", err);
+    if (r == 0)
+        r = g->epilogue == KERN_PLAIN ? lt_gemm(s->lt, s->queue, g, NULL, err) : gemm_with_bias(s, g, err);
+    return r == -ENOTSUP ? -EIO : r;
 }
 
 static void weights_changed(struct kern_stream *s, const void *p, size_t bytes)

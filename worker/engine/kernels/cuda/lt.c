@@ -47,8 +47,8 @@ struct functions {
 };
 
 struct shape { /* all that a plan depends on; compared as bytes, so it is filled with zeros first */
-    int32_t trans_a, trans_b, m, n, k, lda, ldb, ldc, type, c_type, accumulate, bias;
-    uint32_t align_a, align_b, align_c, align_bias;
+    int32_t trans_a, trans_b, m, n, k, lda, ldb, ldc, type, c_type, accumulate, bias, onto;
+    uint32_t align_a, align_b, align_c, align_bias, align_onto; /* align_onto: of what is added */
 };
 
 struct plan {
@@ -56,6 +56,7 @@ struct plan {
     cublasLtMatmulDesc_t op;
     cublasLtMatrixLayout_t first, second, result; /* B, A, C */
     cublasLtMatmulAlgo_t algo;
+    bool absent; /* the library has no way */
 };
 
 struct lt {
@@ -155,7 +156,7 @@ static uint32_t alignment(const void *p)
     return a;
 }
 
-static struct shape shape_of(const struct kern_gemm *g)
+static struct shape shape_of(const struct kern_gemm *g, const void *bias)
 {
     struct shape s;
 
@@ -171,11 +172,13 @@ static struct shape shape_of(const struct kern_gemm *g)
     s.type = g->type;
     s.c_type = g->c_type;
     s.accumulate = g->accumulate;
-    s.bias = g->epilogue == KERN_BIAS;
+    s.bias = bias != NULL;
     s.align_a = alignment(g->a);
     s.align_b = alignment(g->b);
     s.align_c = alignment(g->c);
-    s.align_bias = s.bias ? alignment(g->bias) : ALIGN_MAX;
+    s.onto = g->onto != NULL;
+    s.align_onto = alignment(g->onto ? (const void *)g->onto : g->c);
+    s.align_bias = s.bias ? alignment(bias) : ALIGN_MAX;
     return s;
 }
 
@@ -226,7 +229,7 @@ static cublasStatus_t choose(const struct lt *t, struct plan *p)
         {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &parts, sizeof(parts)},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &s->align_b, sizeof(s->align_b)},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &s->align_a, sizeof(s->align_a)},
-        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &s->align_c, sizeof(s->align_c)},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &s->align_onto, sizeof(s->align_onto)},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &s->align_c, sizeof(s->align_c)},
     };
     cublasLtMatmulHeuristicResult_t best;
@@ -248,12 +251,18 @@ static cublasStatus_t choose(const struct lt *t, struct plan *p)
     return e;
 }
 
-static cublasStatus_t set_bias(const struct lt *t, const struct plan *p, const float *bias)
+static cublasStatus_t set_bias(const struct lt *t, const struct plan *p, const void *bias)
 {
     return t->f.cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias));
 }
 
-static int plan_for(struct lt *t, const struct shape *s, const float *bias, struct plan **ret, struct merr *err)
+static int no_way(const struct shape *s, struct merr *err)
+{
+    return merr_set(err, -ENOTSUP, "cuBLASLt has no way for a product of %dx%dx%d numbers%s", s->m, s->n, s->k,
+                    s->bias ? " with a bias" : "");
+}
+
+static int plan_for(struct lt *t, const struct shape *s, const void *bias, struct plan **ret, struct merr *err)
 {
     struct plan fresh;
     cublasStatus_t e;
@@ -262,7 +271,7 @@ static int plan_for(struct lt *t, const struct shape *s, const float *bias, stru
     for (int i = 0; i < t->plans; i++)
         if (memcmp(&t->plan[i].shape, s, sizeof(*s)) == 0) {
             *ret = &t->plan[i];
-            return 0;
+            return t->plan[i].absent ? no_way(s, err) : 0;
         }
     memset(&fresh, 0, sizeof(fresh));
     fresh.shape = *s;
@@ -271,10 +280,10 @@ static int plan_for(struct lt *t, const struct shape *s, const float *bias, stru
         e = set_bias(t, &fresh, bias);
     if (e == CUBLAS_STATUS_SUCCESS)
         e = choose(t, &fresh);
-    if (e != CUBLAS_STATUS_SUCCESS) {
+    fresh.absent = e == CUBLAS_STATUS_NOT_SUPPORTED || e == CUBLAS_STATUS_INVALID_VALUE;
+    if (e != CUBLAS_STATUS_SUCCESS && !fresh.absent) {
         plan_clear(t, &fresh);
-        (void)failed(t, e, "cuBLASLt has no way", err);
-        return merr_prefix(err, -EIO, "a product of %dx%dx%d numbers", s->m, s->n, s->k);
+        return failed(t, e, "cuBLASLt cannot plan a matrix product", err);
     }
     if (at < t->plans) {
         plan_clear(t, &t->plan[at]);
@@ -284,25 +293,26 @@ static int plan_for(struct lt *t, const struct shape *s, const float *bias, stru
     }
     t->plan[at] = fresh;
     *ret = &t->plan[at];
-    return 0;
+    return fresh.absent ? no_way(s, err) : 0;
 }
 
-int lt_gemm(struct lt *t, void *queue, const struct kern_gemm *g, struct merr *err)
+int lt_gemm(struct lt *t, void *queue, const struct kern_gemm *g, const void *bias, struct merr *err)
 {
-    const struct shape s = shape_of(g);
-    const float one = 1, add = g->accumulate ? 1 : 0;
+    const struct shape s = shape_of(g, bias);
+    const float one = 1, add = g->accumulate || g->onto ? 1 : 0;
+    const void *added = g->onto ? (const void *)g->onto : g->c;
     struct plan *p = NULL;
     cublasStatus_t e = CUBLAS_STATUS_SUCCESS;
-    int r = plan_for(t, &s, g->bias, &p, err);
+    int r = plan_for(t, &s, bias, &p, err);
 
     assert(g->m > 0 && g->n > 0 && g->k > 0);
-    assert(g->epilogue == KERN_PLAIN || (g->epilogue == KERN_BIAS && g->c_type == KERN_F32 && !g->accumulate));
+    assert(!bias || !g->accumulate);
     if (r)
         return r;
     if (s.bias)
-        e = set_bias(t, p, g->bias);
+        e = set_bias(t, p, bias);
     if (e == CUBLAS_STATUS_SUCCESS)
-        e = t->f.cublasLtMatmul(t->handle, p->op, &one, g->b, p->first, g->a, p->second, &add, g->c, p->result, g->c,
+        e = t->f.cublasLtMatmul(t->handle, p->op, &one, g->b, p->first, g->a, p->second, &add, added, p->result, g->c,
                                 p->result, &p->algo, t->work, WORK_BYTES, queue);
     return e == CUBLAS_STATUS_SUCCESS ? 0 : failed(t, e, "a matrix product on the GPU failed", err);
 }

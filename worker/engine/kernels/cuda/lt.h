@@ -14,8 +14,9 @@ struct lt;
 int lt_new(struct lt **ret, struct merr *err);
 void lt_free(struct lt *t);
 
-/* Queue C = op(A)·op(B) (+ C when accumulate, + bias of f32 with KERN_BIAS) on a cudaStream_t. All numbers at least 1,
- * no KERN_BIAS_GELU; KERN_BIAS with f32 C alone. 0, -EIO. */
-int lt_gemm(struct lt *t, void *queue, const struct kern_gemm *g, struct merr *err);
+/* Queue C = op(A)·op(B), + C when accumulate, + g's onto, on a cudaStream_t; with a bias, + bias[n], which is of C's
+ * type and added to the f32 sums before they are rounded. What g says of a bias is not looked at. All numbers at least
+ * 1. 0, -EIO, or -ENOTSUP: the library has no way for this shape, and nothing was queued. */
+int lt_gemm(struct lt *t, void *queue, const struct kern_gemm *g, const void *bias, struct merr *err);
 
 #endif
