@@ -5,6 +5,7 @@ import { comparePage } from './compare.js';
 import { jobPage } from './job.js';
 import { nodePage } from './node.js';
 import { nodesPage } from './nodes.js';
+import { noticesPage } from './notices.js';
 import { overview } from './overview.js';
 import * as store from './store.js';
 import { submitPage } from './submit.js';
@@ -75,6 +76,8 @@ function route() {
         title = whatIfPage(main, signal);
     else if (name === 'nodes')
         title = nodesPage(main, signal);
+    else if (name === 'notices')
+        title = noticesPage(main, signal);
     else if (name === 'compare')
         title = comparePage(main, signal);
     else if (name === 'new')
@@ -87,7 +90,7 @@ function route() {
     }
     document.title = `${title} · Muster`;
     for (const a of document.querySelectorAll('nav a')) {
-        const here = a.dataset.page === (['nodes', 'cluster', 'compare', 'new'].includes(name) ? name : name === 'what-if' ? 'cluster' : 'overview');
+        const here = a.dataset.page === (['nodes', 'cluster', 'compare', 'notices', 'new'].includes(name) ? name : name === 'what-if' ? 'cluster' : 'overview');
         a.toggleAttribute('data-here', here);
         if (here && name !== 'jobs')
             a.setAttribute('aria-current', 'page');

@@ -90,7 +90,7 @@ export function chart(title, board, signal) {
                 bind: { dblclick: () => () => board.zoomed(null) } },
             legend: { show: false },
             axes: [{ ...axis, size: 28, values: (u, v) => v.map((x) => board.x.format(x)) },
-                { ...axis, values: (u, v) => v.map((y) => (y === null ? '' : (lines[0].tick ?? short)(y))) }],
+                { ...axis, size: (u, v) => Math.max(44, 16 + 6.7 * Math.max(0, ...(v ?? []).map((t) => t.length))), values: (u, v) => v.map((y) => (y === null ? '' : (lines[0].tick ?? short)(y))) }],
             hooks: { draw: [drawMarks], setCursor: [point], setSelect: [select] },
         }, data, holder);
         plot.over.addEventListener('mouseleave', () => { board.tip.hidden = true; });

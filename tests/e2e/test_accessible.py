@@ -79,6 +79,7 @@ def test_no_page_has_a_violation(page, cluster, jobs):
                               ("a failed job", f"/jobs/{jobs['failed']}", "exit code 3"),
                               ("a waiting job", f"/jobs/{jobs['waiting']}", "What would help"),
                               ("a running job", f"/jobs/{jobs['holder']}", "Cancel"),
+                              ("notices", "/notices", "No webhook yet"),
                               ("a new job", "/new", "No fault"),
                               ("an array", f"/jobs/{jobs['array']}", "2 of 2 tasks"),
                               ("compare", f"/compare?jobs={jobs['curves']},{jobs['failed']}", "What differs"),
