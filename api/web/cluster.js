@@ -166,8 +166,8 @@ export function clusterPage(main, signal) {
         const ends = plan.jobs.flatMap((j) => [seconds(j.ends), seconds(j.starts)]).filter((t) => t && t > now);
         const to = now + Math.min(Math.max(past / 2, ...ends.map((t) => (t - now) * 1.05)), past * 2), coming = ahead(store.nodes, plan, now);
         const total = store.nodes.flatMap((n) => n.slots), busy = total.filter((s) => s.job).length;
-        ui.text(note, `${store.nodes.length} nodes, ${total.length} devices: ${busy} busy; ${share(mean(rows.flatMap((r) => r.devices)))} in ${span}`);
-        body.replaceChildren(rows.length ? h('.crows', {}, h('span'), axis(from, now, 4), axis(from, to, 8),
+        ui.text(note, `${store.nodes.length} ${store.nodes.length === 1 ? 'node' : 'nodes'}, ${total.length} devices: ${busy} busy; ${share(mean(rows.flatMap((r) => r.devices)))} in ${span}`);
+        body.replaceChildren(rows.length ? h('.crows', {}, h('span'), axis(from, now, innerWidth < 720 ? 1 : 4), axis(from, to, innerWidth < 720 ? 3 : 8),
             rows.flatMap((r) => rowOf(r, nodes.get(r.node), coming, from, now, to)))
             : ui.empty('No nodes yet', h('p', {}, 'Start an agent on a machine:'), ui.commandLine('muster-agent --server URL --token-file FILE --devices cpu:4')),
         h('p.note', {}, 'To the right of the line: how long jobs still take at their pace or by their limit, and what the scheduler would do then.',

@@ -1,4 +1,5 @@
-/* overview - totals, the table of jobs with filters, nodes with their devices */
+/* overview - totals, how devices were used and how long jobs waited, the table of jobs with filters, nodes, what needs a look */
+import { pages } from './api.js';
 import * as store from './store.js';
 import { progress } from './tasks.js';
 import * as ui from './ui.js';
@@ -10,8 +11,57 @@ const FILTERS = [
     ['waiting', 'Waiting', ui.isWaiting],
     ['ended', 'Ended', ui.isEnded],
 ];
+const DAY_S = 86400, USE_BUCKETS = 96, USE_AGAIN_MS = 300000, WAIT_BUCKETS = 24, LOOKS = 6, SOON_MS = 1500;
 const ROWS = 50; /* shown at first, and more each time that is asked for */
 let filter = 'all', words = '', rows = ROWS;
+
+/* Columns from 0 to 1, null: not known. */
+function spark(shares, label) {
+    const ns = 'http://www.w3.org/2000/svg', el = document.createElementNS(ns, 'svg'), n = shares.length;
+    const path = document.createElementNS(ns, 'path');
+    for (const [key, value] of Object.entries({ class: 'spark', viewBox: `0 0 ${n} 100`, preserveAspectRatio: 'none', role: 'img', 'aria-label': label }))
+        el.setAttribute(key, value);
+    path.setAttribute('d', shares.map((v, i) => (v ? `M${i} 100V${100 - 100 * v}h.8V100z` : '')).join(''));
+    el.append(path);
+    return el;
+}
+
+/* How long the jobs waited that started in the last 24 hours. */
+function showWaits(cell, jobs) {
+    const now = Date.now(), waits = jobs.filter((j) => j.started_at && now - Date.parse(j.started_at) < DAY_S * 1000)
+        .map((j) => ({ at: Date.parse(j.started_at), s: (Date.parse(j.started_at) - Date.parse(j.submitted_at)) / 1000 })).sort((a, b) => a.s - b.s);
+    const half = waits[Math.floor(waits.length / 2)]?.s, most = waits[Math.floor(0.9 * waits.length)]?.s;
+    text(cell.value, waits.length ? ui.duration(half) : '–');
+    text(cell.note, waits.length ? `9 of 10 within ${ui.duration(most)}` : 'none started in 24 h');
+    const by = Array(WAIT_BUCKETS).fill(null), hour = DAY_S * 1000 / WAIT_BUCKETS;
+    for (const w of waits) { /* the longest of each hour */
+        const i = WAIT_BUCKETS - 1 - Math.min(WAIT_BUCKETS - 1, Math.floor((now - w.at) / hour));
+        by[i] = Math.max(by[i] ?? 0, w.s);
+    }
+    const longest = Math.max(...by), sig = JSON.stringify(by.map(Math.round));
+    if (cell.sig === sig)
+        return;
+    cell.sig = sig;
+    cell.el.querySelector('.spark')?.remove();
+    if (longest >= 1)
+        cell.el.append(spark(by.map((v) => (v === null ? null : v / longest)), `longest wait by hour, ${ui.duration(longest)} at most`));
+}
+
+/* Who should be looked at: [words, link, since]. */
+function looks() {
+    const jobs = [...store.jobs.values()].filter((j) => !j.task), list = [];
+    for (const j of jobs)
+        if (j.slow?.length && !ui.isEnded(j))
+            list.push([`${j.id}: ${j.slow[0].text}`, `#/jobs/${j.id}`, null]);
+    for (const j of jobs.filter((x) => x.state === 'failed' && Date.now() - Date.parse(x.finished_at) < DAY_S * 1000).sort((a, b) => Date.parse(b.finished_at) - Date.parse(a.finished_at)))
+        list.push([`${j.id} failed: ${j.outcome?.message ?? j.reason?.text ?? ''}`, `#/jobs/${j.id}`, j.finished_at]);
+    for (const n of store.nodes.filter((x) => x.state !== 'ready'))
+        list.push([`${n.id} is ${n.state}`, `#/nodes/${encodeURIComponent(n.id)}`, null]);
+    const oldest = jobs.filter((j) => j.state === 'queued').sort((a, b) => Date.parse(a.submitted_at) - Date.parse(b.submitted_at))[0];
+    if (oldest)
+        list.push([`${oldest.id} has waited longest`, `#/jobs/${oldest.id}`, oldest.submitted_at]);
+    return list.slice(0, LOOKS);
+}
 
 function totals() {
     const make = (label) => {
@@ -19,17 +69,26 @@ function totals() {
         return { el: h('.total', {}, h('span.label', {}, label), value, note), value, note };
     };
     const t = { devices: make('Devices busy'), running: make('Running'), waiting: make('Waiting'),
-        rate: make('Throughput'), ended: make('Ended') };
-    const busy = ui.bar('devices busy');
+        ended: make('Ended') };
+    const busy = ui.bar('devices busy'), use = make('Utilisation, 24 h'), wait = make('Median wait, 24 h');
     t.devices.el.append(busy);
+    t.devices.el.after(use.el, wait.el);
     return {
-        el: h('section.totals', { 'aria-label': 'Cluster totals' }, Object.values(t).map((x) => x.el)),
+        el: h('section.totals', { 'aria-label': 'Cluster totals' }, [t.devices, use, wait, t.running, t.waiting, t.ended].map((x) => x.el)),
+        used(means) {
+            const known = means.filter((v) => v !== null), mean = known.reduce((a, v) => a + v, 0) / known.length;
+            text(use.value, known.length ? `${Math.round(mean)} %` : '–');
+            text(use.note, known.length ? `now ${Math.round(known.at(-1))} %` : 'not measured yet');
+            use.el.querySelector('.spark')?.remove();
+            if (known.length)
+                use.el.append(spark(means.map((v) => (v === null ? null : v / 100)), `use of the devices in the last 24 hours, ${Math.round(mean)} % on average`));
+        },
         update() {
             const c = store.cluster;
             if (!c)
                 return;
             const all = [...store.jobs.values()];
-            const rate = all.reduce((sum, j) => sum + (j.state === 'running' ? j.progress?.tokens_per_s ?? 0 : 0), 0);
+            showWaits(wait, all);
             text(t.devices.value, `${c.slots.busy} / ${c.slots.total}`);
             const away = store.nodes.filter((n) => n.state !== 'ready').flatMap((n) => n.slots).filter((s) => !s.job).length;
             text(t.devices.note, [...Object.entries(c.classes ?? {}).map(([name, n]) => `${n.free} of ${n.total} ${name} free`),
@@ -40,8 +99,6 @@ function totals() {
             text(t.waiting.value, ui.count((c.jobs.queued ?? 0) + (c.jobs.recovering ?? 0) + (c.jobs.suspended ?? 0)));
             text(t.waiting.note, [c.jobs.recovering && `${c.jobs.recovering} recovering`,
                 c.jobs.suspended && `${c.jobs.suspended} suspended`].filter(Boolean).join(', '));
-            text(t.rate.value, rate ? ui.count(rate) : '–');
-            text(t.rate.note, rate ? 'tokens/s, all jobs' : '');
             text(t.ended.value, ui.count((c.jobs.succeeded ?? 0) + (c.jobs.failed ?? 0) + (c.jobs.cancelled ?? 0)));
             text(t.ended.note, c.jobs.failed ? `${c.jobs.failed} failed` : '');
         },
@@ -203,6 +260,37 @@ export function overview(main, signal) {
         rest.hidden = more.hidden && before.hidden;
         tell(shown.length, all.length);
     }
+    const lookList = h('ul.looks'), lookPanel = h('section.panel', { 'aria-label': 'Needs a look' }, h('.panel-head', {}, h('h2', {}, 'Needs a look')), lookList);
+    let looked = null;
+    function updateLooks() {
+        const all = looks(), now = JSON.stringify(all);
+        lookPanel.hidden = !all.length;
+        if (now !== looked)
+            lookList.replaceChildren(...all.map(([what, href, since]) => h('li', {}, h('a', { href, title: what }, what), since ? h('span.note', {}, ui.ago(since)) : null)));
+        looked = now;
+    }
+
+    let timer = null;
+    async function readUse() {
+        try { /* a little more than a day: then the means of five minutes are read */
+            const to = Math.floor(Date.now() / 1000), sum = Array(USE_BUCKETS + 1).fill(0), n = sum.slice();
+            const nodes = await pages(`/v1/cluster/series?from=${to - DAY_S - 600}&buckets=${USE_BUCKETS}&limit=256`, 'nodes', 1000, signal);
+            for (const d of nodes.flatMap((node) => node.devices))
+                (d.use ?? d.busy ?? []).forEach((v, i) => {
+                    if (v !== null) {
+                        sum[i] += v;
+                        n[i]++;
+                    }
+                });
+            sums.used(sum.map((v, i) => (n[i] ? v / n[i] : null)).slice(0, USE_BUCKETS));
+        } catch (e) {
+            if (e.name === 'AbortError')
+                return;
+        }
+        if (!signal.aborted)
+            timer = setTimeout(readUse, USE_AGAIN_MS);
+    }
+
     let sig = null;
     function updateNodes() {
         const now = JSON.stringify(store.nodes.map((n) => [n.id, n.state, n.slots.map((s) => [s.job, s.state])]));
@@ -215,12 +303,14 @@ export function overview(main, signal) {
     main.replaceChildren(h('h1.sr', {}, 'Overview'), sums.el, h('.columns', {},
         h('section.panel', { 'aria-label': 'Jobs' }, h('.panel-head', {}, h('h2', {}, 'Jobs'),
             h('.chips', { role: 'group', 'aria-label': 'Which jobs' }, chips), search), bar, list.el, rest, under),
-        h('section.panel.side', { 'aria-label': 'Nodes' }, h('.panel-head', {}, h('h2', {}, 'Nodes')), nodeBox)));
-    store.watch(() => { update(); updateNodes(); }, signal);
+        h('.stack', {}, lookPanel, h('section.panel.side', { 'aria-label': 'Nodes' }, h('.panel-head', {}, h('h2', {}, 'Nodes')), nodeBox))));
+    store.watch(() => { update(); updateNodes(); updateLooks(); }, signal);
     const tick = setInterval(update, 5000);
-    signal.addEventListener('abort', () => clearInterval(tick), { once: true });
+    signal.addEventListener('abort', () => { clearInterval(tick); clearTimeout(timer); }, { once: true });
+    timer = setTimeout(readUse, SOON_MS); /* what is seen first comes first */
     keys(signal, search);
     update();
     updateNodes();
+    updateLooks();
     return 'Jobs';
 }

@@ -141,6 +141,16 @@ def test_the_page_of_a_node_has_its_series(page):
     assert check(page, "node") == []
 
 
+def test_the_overview_shows_use_waits_and_what_needs_a_look(page, jobs):
+    page.run("location.hash = '#/'")
+    cells = page.wait("the totals", lambda: page.find(".totals .total"))
+    page.wait("the use of 24 hours", lambda: "%" in cells[1].text and cells[1].find_elements("css selector", ".spark"))
+    page.wait("the waits", lambda: " s" in cells[2].find_element("css selector", ".value").text)
+    looks = page.find('[aria-label="Needs a look"]')[0]
+    page.wait("who waits", lambda: f"{jobs['waits']} has waited longest" in looks.text)
+    assert check(page, "overview") == []
+
+
 def test_a_what_if_in_the_browser(page, jobs):
     page.run("location.hash = arguments[0]", f"#/what-if?job={jobs['waits']}")
     page.wait("as it stands", lambda: "As it stands" in page.find('[aria-label="Answer"]')[0].text)
