@@ -5,7 +5,7 @@ DEPS := build-essential pkg-config python3 redis-server fortunes fortunes-min ca
         libmicrohttpd-dev libgnutls28-dev libjansson-dev libhiredis-dev liburing-dev libucx-dev libdnnl-dev libzstd-dev \
         liblz4-dev libxxhash-dev libyaml-dev libcurl4-openssl-dev libssl-dev libutf8proc-dev
 DEPS_TEST := libcmocka-dev python3-pytest python3-requests python3-yaml python3-numpy python3-selenium python3-torch \
-        python3-jsonschema python3-fastjsonschema chromium chromium-driver iproute2 util-linux procps psmisc clang \
+        python3-jsonschema python3-fastjsonschema chromium chromium-driver iproute2 iptables util-linux procps psmisc clang \
         mypy python3-pip python3-setuptools python3-wheel lld libclang-rt-14-dev libomp-dev clang-tidy clang-format-14 cppcheck codespell shellcheck redis-tools fio \
         redis-sentinel systemd mandoc tmux git mkdocs
 

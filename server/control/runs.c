@@ -18,7 +18,9 @@
 #include "server/control/state.h"
 #include "server/control/swaps.h"
 
-#define CUT_US 2000000 /* a rank whose peers have lost it has ended by then, or runs on behind a link that is broken */
+/* A rank whose peers have lost it has ended by then, as its agent knows, or runs on behind a link that is broken. Agents
+ * report once a second: two seconds are enough for both. */
+#define CUT_US 500000
 
 void runs_describe(const struct job_place *p, size_t n, char *ret, size_t size)
 {

@@ -1,12 +1,14 @@
 """Which faults of ranks are told as what: a confusion table over real faults in real processes, and false alarms.
 
-    python3 tests/bench/confusion.py [--quick] [--times N] [--seconds S] [--only FAULT,…] [--results FILE]
-                                     [--clean SECONDS]
+    python3 tests/bench/confusion.py [--quick] [--times N] [--seconds S] [--only FAULT,…] [--results FILE,…]
+                                     [--load-max L] [--clean SECONDS]
 
 Prints one JSON object a line, as every benchmark does, and the table on standard error. Each fault meets a random rank
 of a random layout of 2 to 4 ranks; it is told right if the verdict has its class and names that rank. MUSTER_SEED
 repeats a run. Each trial is a line of FILE, where one is given: those that it has are not run again, so that a run that
-was ended goes on, and --times 0 prints its table. --clean alone: a run trains for so many SECONDS, evaluates, saves and
+was ended goes on, and --times 0 prints its table. Of several files the first is written to, and the table is of all of
+them: trials may be run in slices. A line has the machine's load at its beginning; where that is above L the trial is left
+out of the table (a processor that others take is withheld from all ranks: what one is to be denied it did not have). --clean alone: a run trains for so many SECONDS, evaluates, saves and
 is rescaled beside processes that take the processor from it; each verdict on it is a false alarm, but that its host is
 busy. Without options: each fault 40 times, and that for an hour; --quick: each once, and 30 s. With --seconds no trial
 begins after so long: faults take turns, so all of them have been met as often, or once more. A fault of which nothing
@@ -143,7 +145,16 @@ def crowded(pid):
             p.wait()
 
 
-WITHHELD = {"withheld": lambda pid: stopped_by_turns(pid, 0.03, 0.02), "limit": lambda pid: limited_to(pid, 0.2),
+def share_of(pid):
+    """Of a processor, that the process has had since it began."""
+    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as f:
+        words = f.read().rpartition(")")[2].split()
+    hertz = os.sysconf("SC_CLK_TCK")
+    return (int(words[11]) + int(words[12])) / hertz / (time.clock_gettime(time.CLOCK_BOOTTIME) - int(words[19]) / hertz)
+
+
+WITHHELD = {"withheld": lambda pid: stopped_by_turns(pid, 0.03, 0.02),
+            "limit": lambda pid: limited_to(pid, share_of(pid) / 4),  # on a busy machine it has little as it is
             "crowd": crowded}
 
 
@@ -252,6 +263,7 @@ def is_right(name, told, victim):
 
 def trial(faults, name, number, folder):
     """What is told of the fault, as a line of results."""
+    load = os.getloadavg()[0]
     if name == "slow-link":
         told, victim, seconds = slow_link(tempfile.mkdtemp(dir=folder))
     else:
@@ -259,27 +271,30 @@ def trial(faults, name, number, folder):
     end, span = told[2] if name in SLOW and told[2] and told[2][0] else (None, 1)
     after = None if end is None else end - SLOW_FROM
     one = {"fault": name, "class": told[0], "ranks": told[1], "victim": victim, "right": is_right(name, told, victim),
-           "seconds": round(seconds, 2), "steps": after, "sums": None if after is None else after / span, "seed": SEED}
+           "seconds": round(seconds, 2), "steps": after, "sums": None if after is None else after / span, "seed": SEED,
+           "load": round(load, 1)}
     if not one["right"]:
         print(f"{name}: told as {told}, meant rank {victim}", file=sys.stderr, flush=True)
     return one
 
 
-def read_results(path):
-    if not path or not os.path.exists(path):
-        return []
-    with open(path, encoding="utf-8") as f:
-        return [json.loads(line) for line in f if line.endswith("\n")]  # the last may have been cut off
+def read_results(paths):
+    results = []
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError), open(path, encoding="utf-8") as f:
+            results += [json.loads(line) for line in f if line.endswith("\n")]  # the last may have been cut off
+    return results
 
 
-def measure(names, times, path, seconds):
-    results = read_results(path)
+def measure(names, times, paths, seconds, load_max):
+    results = read_results(paths)
     end = time.monotonic() + seconds
     had = collections.Counter(one["fault"] for one in results)
     missing = [(number, name) for number in range(times) for name in names if had[name] <= number]
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-bench-"))
-        out = stack.enter_context(open(path or os.path.join(folder, "results"), "a", encoding="utf-8"))
+        out = stack.enter_context(open(paths[0] if paths else os.path.join(folder, "results"), "a",
+                                      encoding="utf-8"))
         faults = Faults(folder) if missing else None
         if missing:
             stack.enter_context(faults.cluster)
@@ -295,7 +310,9 @@ def measure(names, times, path, seconds):
                 continue
             out.write(json.dumps(results[-1]) + "\n")
             out.flush()
-    report([one for one in results if one["fault"] in names])
+    counted = [one for one in results if one["fault"] in names and one.get("load", 0) <= load_max]
+    print(f"{len(results) - len(counted)} trials left out of the table", file=sys.stderr, flush=True)
+    report(counted)
 
 
 def report(results):
@@ -326,6 +343,9 @@ def report(results):
     sums = sorted(one["sums"] for one in results if one["sums"] is not None and one["right"])
     for metric, value in (("p50", statistics.median(sums)), ("worst", sums[-1])) if sums else ():
         row(f"slow_steps_{metric}", value, "steps, or sums of short ones", "20 wanted", value / 20)
+    took = sorted(one["seconds"] for one in results if one["sums"] is not None and one["right"])
+    for metric, value in (("p50", statistics.median(took)), ("worst", took[-1])) if took else ():
+        row(f"slow_{metric}_s", value, "s", "6 where processors are shared", value / 6)
 
 
 def print_row(name, results):
@@ -379,7 +399,8 @@ def main():
     p.add_argument("--times", type=int)
     p.add_argument("--seconds", type=float, default=math.inf, metavar="S")
     p.add_argument("--only", metavar="FAULT,…")
-    p.add_argument("--results", metavar="FILE")
+    p.add_argument("--results", metavar="FILE,…", default="")
+    p.add_argument("--load-max", type=float, default=math.inf, metavar="L")
     p.add_argument("--clean", type=int, metavar="SECONDS")
     args = p.parse_args()
     only_clean = args.clean is not None and args.only is None and args.times is None
@@ -398,7 +419,7 @@ def main():
     seconds = args.clean if args.clean is not None else 0 if args.only or args.times is not None else \
         30 if args.quick else 3600
     if names:
-        measure(names, times, args.results, args.seconds)
+        measure(names, times, [f for f in args.results.split(",") if f], args.seconds, args.load_max)
     if seconds:
         clean(seconds)
 

@@ -48,6 +48,7 @@ def tidy(cluster):
     for node in NODES:
         cluster.api("POST", f"/v1/nodes/{node}/undrain")
     cluster.wait_nodes(NODES)
+    wait_for("devices that all are free", lambda: all(n["slots"][0]["state"] == "free" for n in cluster.nodes()))
     yield
     for node in NODES:
         heal(cluster, node)
@@ -104,15 +105,17 @@ def all_in_contact(cluster):
     return all(n["state"] == "ready" for n in cluster.nodes())
 
 
-def hangs_in_call(cluster, job, nodes):
-    """Nothing moves between the two, who are named, while both nodes are there; the job goes on elsewhere."""
+def hangs_in_call(cluster, job, nodes, one_way=False):
+    """Nothing moves between the two, who are named, while both nodes are there; the job goes on elsewhere. In one way
+    the first gets nothing: the other may have got all that it waited for, and left the call."""
     cluster.hold.release()
     began = time.monotonic()
     verdict = wait_for("a verdict", lambda: verdicts(cluster, job))[0]
     text = verdict["cause"]["text"]
     print(f"{verdict['data']['class']} of {verdict['data']['roots']} after {time.monotonic() - began:.1f} s: {text}")
-    assert (verdict["data"]["class"], verdict["data"]["roots"]) == ("in-call", [0, 1]), verdict
-    assert "nothing moves in" in text and all(f"{rank} on {node}" in text for rank, node in enumerate(nodes)), text
+    roots = verdict["data"]["roots"]
+    assert verdict["data"]["class"] == "in-call" and (roots == [0, 1] or (one_way and roots == [0])), verdict
+    assert "nothing moves in" in text and all(f"{rank} on {nodes[rank]}" in text for rank in roots), text
     assert all_in_contact(cluster), cluster.nodes()
     goes_on(cluster, job, 2)
     assert set(nodes_of(cluster, job)) != set(nodes), "it goes on where the link is another one"
@@ -126,7 +129,7 @@ def test_workers_that_are_cut_off_from_each_other_are_named_with_their_link(clus
     iptables(cluster, a, "-A", "INPUT", "-s", HOSTS[b], "-j", "DROP")
     if ways == "both-ways":
         iptables(cluster, b, "-A", "INPUT", "-s", HOSTS[a], "-j", "DROP")
-    hangs_in_call(cluster, job, [a, b])
+    hangs_in_call(cluster, job, [a, b], one_way=ways == "one-way")
 
 
 def test_connections_that_are_refused_between_workers_end_the_attempt_at_once(cluster):
