@@ -64,6 +64,7 @@ static void count_teams(struct lag *l)
 
             if (t->members++ == 0)
                 t->first = (uint32_t)i;
+            t->apart = t->apart || l->place[i].node != l->place[t->first].node;
             if (l->place[i].team[k] >= l->teams[k])
                 l->teams[k] = l->place[i].team[k] + 1;
         }

@@ -42,11 +42,12 @@ static void measure_teams(struct lag *l, const struct window *w)
             t->most = t->kib = t->lack = 0;
             t->stretch = 1;
             t->lacking = false;
+            t->linked = t->apart;
         }
     for (size_t i = 0; i < l->n; i++) {
         const struct told *t = &w->told[i];
         float by = t->counts > 0 ? 1 / t->counts : 0, stretch = 1 / (1 - l->withheld[i]);
-        float lack = t->sum.cpu > 0 ? t->sum.starved * by : 0;
+        float lack = t->sum.cpu > 0 && t->sum.wall > 0 ? t->sum.starved / t->sum.wall : 0;
 
         if (by == 0)
             continue;
@@ -56,6 +57,7 @@ static void measure_teams(struct lag *l, const struct window *w)
 
             if (of->members < 2)
                 continue;
+            of->linked = of->linked || t->sum.cpu == 0;
             of->lack += lack; /* by turns, in a call or on the way to one: each turn holds up all of them */
             of->stretch = stretch > of->stretch ? stretch : of->stretch;
             of->most = us > of->most ? us : of->most;
@@ -77,9 +79,9 @@ static void judge_teams(struct lag *l)
             if (t->least < 0)
                 continue;
             least = t->least; /* members that had no processor made them longer: by most of what is more? */
-            lack = t->lack > t->lack_usual ? t->lack - t->lack_usual : 0;
+            lack = t->lack > t->lack_usual ? (t->lack - t->lack_usual) * t->wall : 0;
             least -= 2 * lack < least - t->usual ? lack : least - t->usual;
-            hit = t->windows >= PAST_LEAST && least > (float)LINK_SLOWER * t->stretch * t->usual &&
+            hit = t->linked && t->windows >= PAST_LEAST && least > (float)LINK_SLOWER * t->stretch * t->usual &&
                   least - t->usual > (float)LINK_SHARE * t->wall && least - t->usual > LINK_SPREADS * t->spread &&
                   least * t->kib_usual >= (float)RATE_SLOWER * t->usual * t->kib;
             t->hits = (uint8_t)(t->hits << 1 | hit);

@@ -59,6 +59,8 @@ struct past { /* of a rank */
 struct team {                /* of a kind */
     float least, most, wall; /* of the window, a step */
     uint32_t first, members; /* first: rank */
+    bool apart;              /* on several nodes */
+    bool linked;             /* they are, or have devices of their own: ranks that processors compute meet in memory */
     float usual;             /* least, usually; 0: not known */
     float spread;            /* how much that varies */
     float kib, kib_usual;    /* that a member sends, a step; 0: not told */
@@ -66,7 +68,7 @@ struct team {                /* of a kind */
     uint8_t hits;
     bool slow;
     bool lacking; /* a member is told to have no processor: its calls are long for that, and no link is blamed */
-    float lack, lack_usual; /* of the window, a step: how long members had no processor in its calls, all together */
+    float lack, lack_usual; /* the shares of their time that members had no processor, added up */
     float stretch;          /* as many times as long calls may take because a member lacks a processor */
 };
 

@@ -18,8 +18,8 @@
 #include "server/control/state.h"
 #include "server/control/swaps.h"
 
-/* A rank whose peers have lost it has ended by then, as its agent knows, or runs on behind a link that is broken. Agents
- * report once a second: two seconds are enough for both. */
+/* A rank whose peers have lost it has ended by then, as its agent knows, or runs on behind a link that is broken.
+ * Agents report once a second. */
 #define CUT_US 500000
 
 void runs_describe(const struct job_place *p, size_t n, char *ret, size_t size)

@@ -7,12 +7,12 @@ Prints one JSON object a line, as every benchmark does, and the table on standar
 of a random layout of 2 to 4 ranks; it is told right if the verdict has its class and names that rank. MUSTER_SEED
 repeats a run. Each trial is a line of FILE, where one is given: those that it has are not run again, so that a run that
 was ended goes on, and --times 0 prints its table. Of several files the first is written to, and the table is of all of
-them: trials may be run in slices. A line has the machine's load at its beginning; where that is above L the trial is left
-out of the table (a processor that others take is withheld from all ranks: what one is to be denied it did not have). --clean alone: a run trains for so many SECONDS, evaluates, saves and
-is rescaled beside processes that take the processor from it; each verdict on it is a false alarm, but that its host is
-busy. Without options: each fault 40 times, and that for an hour; --quick: each once, and 30 s. With --seconds no trial
-begins after so long: faults take turns, so all of them have been met as often, or once more. A fault of which nothing
-is told within two minutes is told as "nothing".
+them: trials may be run in slices. A line has the machine's load at its beginning; where that is above L the trial is
+left out of the table: who is to be denied a processor there does not have one anyway. --clean alone: a run trains for
+so many SECONDS, evaluates, saves and is rescaled beside processes that take the processor from it; each verdict on it
+is a false alarm, but that its host is busy. Without options: each fault 40 times, and that for an hour; --quick: each
+once, and 30 s. With --seconds no trial begins after so long: faults take turns, so all of them have been met as often,
+or once more. A fault of which nothing is told within two minutes is told as "nothing".
 """
 import argparse
 import collections
@@ -150,7 +150,8 @@ def share_of(pid):
     with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as f:
         words = f.read().rpartition(")")[2].split()
     hertz = os.sysconf("SC_CLK_TCK")
-    return (int(words[11]) + int(words[12])) / hertz / (time.clock_gettime(time.CLOCK_BOOTTIME) - int(words[19]) / hertz)
+    lived_s = time.clock_gettime(time.CLOCK_BOOTTIME) - int(words[19]) / hertz
+    return (int(words[11]) + int(words[12])) / hertz / lived_s
 
 
 WITHHELD = {"withheld": lambda pid: stopped_by_turns(pid, 0.03, 0.02),
@@ -419,7 +420,8 @@ def main():
     seconds = args.clean if args.clean is not None else 0 if args.only or args.times is not None else \
         30 if args.quick else 3600
     if names:
-        measure(names, times, [f for f in args.results.split(",") if f], args.seconds, args.load_max)
+        paths = [path for path in args.results.split(",") if path]
+        measure(names, times, paths, args.seconds, args.load_max)
     if seconds:
         clean(seconds)
 

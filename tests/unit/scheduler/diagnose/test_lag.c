@@ -173,6 +173,7 @@ static void one_late_member_is_told_from_a_slow_link_and_from_both(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT(rows); i++) {
         fleet_make(&f, 4, 2, 8, seed_of());
+        f.no_cpu = rows[i].link > 1; /* processors of a node have no link that may be slow */
         fleet_start(&f);
         assert_int_equal(fleet_go(&f, 100, &v), 100);
         assert_int_equal(v.n, 0);
@@ -203,6 +204,7 @@ static void a_node_is_named_where_all_its_groups_alone_are_long_in_their_calls(v
 
     (void)state;
     fleet_make(&f, 8, 1, 8, seed_of()); /* a tp group is a node */
+    f.no_cpu = true;
     fleet_start(&f);
     (void)fleet_go(&f, 100, &v);
     f.victim = 40;
@@ -295,6 +297,7 @@ static void a_slow_link_is_found_where_processors_are_too_few(void **state)
 
     (void)state;
     fleet_make(&f, 1, 1, 8, seed_of());
+    f.per_node = 1;
     f.starved = 0.3f;
     fleet_start(&f);
     assert_int_equal(fleet_go(&f, 100, &v), 100);
@@ -316,6 +319,7 @@ static void a_rank_that_stands_still_in_calls_is_told_as_its_host_and_no_link(vo
 
     (void)state;
     fleet_make(&f, 1, 1, 8, seed_of());
+    f.per_node = 1;
     fleet_start(&f);
     assert_int_equal(fleet_go(&f, 100, &v), 100);
     f.victim = 2;
@@ -344,6 +348,7 @@ static void a_rank_without_a_processor_is_told_as_its_host_though_calls_are_long
     (void)state;
     for (int linked = 0; linked < 2; linked++) {
         fleet_make(&f, 1, 1, 2, seed_of());
+        f.per_node = 1;
         fleet_start(&f);
         assert_int_equal(fleet_go(&f, 100, &v), 100);
         f.victim = 1;
@@ -367,6 +372,27 @@ static void a_rank_without_a_processor_is_told_as_its_host_though_calls_are_long
     }
 }
 
+/* Ranks that processors of one node compute meet in its memory. */
+static void no_link_is_blamed_where_there_is_none(void **state)
+{
+    struct lag_verdict v;
+    struct fleet f;
+
+    (void)state;
+    for (int apart = 0; apart < 2; apart++) {
+        fleet_make(&f, 1, 1, 8, seed_of());
+        f.per_node = apart ? 7 : 8;
+        fleet_start(&f);
+        assert_int_equal(fleet_go(&f, 100, &v), 100);
+        f.victim = 2;
+        f.link = 6;
+        f.kind = LAG_DP;
+        assert_int_equal(fleet_go(&f, 60, &v), apart ? 20 : 60);
+        assert_int_equal(v.n, apart);
+        fleet_clear(&f);
+    }
+}
+
 static void calls_are_long_for_a_link_only_where_each_byte_takes_longer(void **state)
 {
     struct lag_verdict v;
@@ -375,6 +401,7 @@ static void calls_are_long_for_a_link_only_where_each_byte_takes_longer(void **s
     (void)state;
     for (int more = 0; more < 2; more++) {
         fleet_make(&f, 1, 1, 8, seed_of());
+        f.per_node = 1;
         fleet_start(&f);
         assert_int_equal(fleet_go(&f, 100, &v), 100);
         f.victim = 2;
@@ -590,6 +617,7 @@ int main(void)
         cmocka_unit_test(a_slow_link_is_found_where_processors_are_too_few),
         cmocka_unit_test(a_rank_that_stands_still_in_calls_is_told_as_its_host_and_no_link),
         cmocka_unit_test(a_rank_without_a_processor_is_told_as_its_host_though_calls_are_long_for_all),
+        cmocka_unit_test(no_link_is_blamed_where_there_is_none),
         cmocka_unit_test(calls_are_long_for_a_link_only_where_each_byte_takes_longer),
         cmocka_unit_test(a_rank_whose_slowness_hardly_matters_to_the_step_is_not_told),
         cmocka_unit_test(a_stage_with_more_to_do_is_told_once_and_no_rank_is_blamed),

@@ -80,6 +80,7 @@ static void recorded_runs_are_told_as_what_they_were(void **state)
         {"half_a_processor", .class_ = LAG_NONE},
         {"at_its_limit", .class_ = LAG_HOST, .rank = 1, .by = 2240},
         {"slow_and_short_of_processors", .class_ = LAG_NONE}, /* it ends before the rank can be told */
+        {"slow_link_among_many", .class_ = LAG_LINK, .rank = 0, .by = 100},
         {"slow_among_many", .class_ = LAG_COMPUTE, .rank = 0, .by = 100},
         {"slow_beside_little", .class_ = LAG_COMPUTE, .rank = 1, .by = 100},
     };
