@@ -39,6 +39,7 @@ check-gpu-kit: all $(CHECK_GPU) $(FRAGMENTS)  ## the check of a GPU in one folde
 # The same library with its kernels run by the processor, thread by thread, so that `make test` sees what they compute.
 EMULATED := $(BUILD)/tests/gpu/muster-cuda-emulated.so
 FAKE_LT  := $(BUILD)/tests/gpu/libcublasLt-fake.so
+FAKE_DNN := $(BUILD)/tests/gpu/libcudnn-fake.so
 ifneq ($(NVCC),)
 EMULATED_FLAGS := -O1 -g -ffp-contract=off -fPIC -fvisibility=hidden -U_FORTIFY_SOURCE $(CUDA_INCLUDES) \
                   -Wall -Wextra -Wno-unknown-pragmas $(if $(CI),-Werror)
@@ -58,13 +59,16 @@ $(BUILD)/obj/emulated/emulate.o: tests/gpu/emulate.cc tests/gpu/emulate.h
 $(BUILD)/obj/emulated/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "  cc  $< (emulated)"
-	@$(CC) $(CUDA_INCLUDES) $(CUDA_CFLAGS) -DCUBLASLT_LIBRARY='"$(abspath $(FAKE_LT))"' -MMD -MP -c $< -o $@
+	@$(CC) $(CUDA_INCLUDES) $(CUDA_CFLAGS) -DCUBLASLT_LIBRARY='"$(abspath $(FAKE_LT))"' \
+		-DCUDNN_LIBRARY='"$(abspath $(FAKE_DNN))"' -MMD -MP -c $< -o $@
 
-# It queues its products there, as the library that loads it does its kernels.
+# They queue what they compute there, as the library that loads them does its kernels.
 $(FAKE_LT): tests/gpu/fake_lt.c $(EMULATED)
+$(FAKE_DNN): tests/gpu/fake_dnn.c worker/engine/kernels/cuda/dnn_graph.h $(EMULATED)
+$(FAKE_LT) $(FAKE_DNN):
 	@mkdir -p $(@D)
 	@echo "  ld  $@"
-	@$(CC) $(CUDA_INCLUDES) $(CPPFLAGS) $(CFLAGS) -shared -fPIC -o $@ $< $(abspath $(EMULATED))
+	@$(CC) $(CUDA_INCLUDES) $(CPPFLAGS) $(CFLAGS) -shared -fPIC -o $@ $< $(abspath $(EMULATED)) -lm
 
 $(EMULATED): $(emulated_objects)
 	@mkdir -p $(@D)
@@ -76,7 +80,23 @@ $(FRAGMENTS_EMULATED): $(BUILD)/obj/emulated/tests/gpu/fragments.cu.o $(BUILD)/o
 	@echo "  ld  $@"
 	@$(CXX) $(LDFLAGS) -o $@ $^ -lm
 
-test-programs: $(FAKE_LT) $(CHECK_GPU) $(FRAGMENTS_EMULATED)
+test-programs: $(FAKE_LT) $(FAKE_DNN) $(CHECK_GPU) $(FRAGMENTS_EMULATED)
+endif
+
+# What the real cuDNN, where it is, says of the graphs that it would be given.
+PLANS_DNN   := $(BUILD)/tests/gpu/plans
+FAKE_DRIVER := $(BUILD)/tests/gpu/driver/libcuda.so.1
+ifneq ($(NVCC),)
+test-programs: $(PLANS_DNN) $(FAKE_DRIVER)
+$(PLANS_DNN): tests/gpu/plans.c $(BUILD)/obj/emulated/worker/engine/kernels/cuda/dnn_graph.o $(cuda_shared:%.c=$(BUILD)/obj/cuda/%.o)
+	@mkdir -p $(@D)
+	@echo "  ld  $@"
+	@$(CC) $(CUDA_INCLUDES) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $^ -ldl -lm
+
+$(FAKE_DRIVER): tests/gpu/fake_driver.c
+	@mkdir -p $(@D)
+	@echo "  ld  $@"
+	@$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -shared -fPIC -Wl,-soname,libcuda.so.1 -o $@ $<
 endif
 
 FAILURES_GPU := $(BUILD)/tests/gpu/failures

@@ -292,7 +292,7 @@ static int read_arguments(struct check *c, int argc, char **argv)
 int main(int argc, char **argv)
 {
     struct check c = {.seed = (uint64_t)clock_mono_us()};
-    struct kern_cfg cfg = {.threads = 1};
+    struct kern_cfg cfg = {.threads = 1, .own = true};
     struct merr err = {""};
     int r = read_arguments(&c, argc, argv);
 
@@ -313,11 +313,15 @@ int main(int argc, char **argv)
         (void)printf("nothing is checked: %s\n", err.text);
         return r == -ENODEV ? 77 : 1;
     }
+    cfg.own = false;
+    if (c.gpu->kernels->stream_new(&cfg, &c.library, &err))
+        die("a second stream", &err);
     if (kern_plain()->stream_new(&cfg, &c.plain, &err))
         die("the plain table", &err);
     (void)printf("seed %llu\n", (unsigned long long)c.seed);
     if (c.only_attention) {
         check_large_heads(&c);
+        check_library_attention(&c);
     } else if (!c.no_cases) {
         check_device(&c);
         check_record(&c);
@@ -328,6 +332,7 @@ int main(int argc, char **argv)
     if (!c.no_bench && !c.quick && !c.only_attention)
         check_bench(&c);
     c.gpu->kernels->stream_free(c.s);
+    c.gpu->kernels->stream_free(c.library);
     kern_plain()->stream_free(c.plain);
     print_table(&c);
     if (c.json && write_json(&c))

@@ -18,7 +18,8 @@
 
 struct check {
     const struct cuda_backend *gpu;
-    struct kern_stream *s, *plain;
+    struct kern_stream *s, *plain; /* s: attention by our own kernels */
+    struct kern_stream *library;   /* attention by cuDNN where there is one; NULL while there is none to be tried */
     uint64_t seed, state;
     bool quick; /* small shapes, no benchmarks: where GPUs are emulated */
     bool no_cases, no_bench, only_attention;
@@ -55,7 +56,8 @@ void check_figure(struct check *c, const char *what, double value, const char *u
 
 void check_kernels(struct check *c);
 void check_attention(struct check *c);
-void check_large_heads(struct check *c); /* what takes most shared memory; part of the above */
+void check_large_heads(struct check *c);       /* what takes most shared memory; part of the above */
+void check_library_attention(struct check *c); /* another part: by cuDNN */
 void check_record(struct check *c);
 void check_device(struct check *c);
 void check_codecs(struct check *c);

@@ -94,9 +94,9 @@ static void packed(struct check *c, const struct piece *piece, int docs, int kv_
         {"kv", t, (size_t)kv_rows * apart, 2, -1, 0, 0},
         {"dkv", KERN_F32, (size_t)kv_rows * apart, 1, limit, 0, 0}, /* grows */
     };
-    (void)snprintf(what, sizeof(what), "attention %s %d tokens %d %s %d/%d heads of %d drop %.1f",
-                   t == KERN_BF16 ? "bf16" : "f32", x.a.tokens, docs, kv_rows ? "pieces" : "docs", heads, kv_heads, dim,
-                   (double)dropout);
+    (void)snprintf(what, sizeof(what), "attention%s %s %d tokens %d %s %d/%d heads of %d drop %.1f",
+                   c->s == c->library ? " by cuDNN" : "", t == KERN_BF16 ? "bf16" : "f32", x.a.tokens, docs,
+                   kv_rows ? "pieces" : "docs", heads, kv_heads, dim, (double)dropout);
     check_run(c, what, both_ways, a, kv_rows ? 7 : 5, &x);
     free(zeros);
 }
@@ -201,6 +201,30 @@ static void on_tensor_cores(struct check *c)
     packed(c, &one, 1, 0, 4, 1, 128, 0.1f, 0, KERN_BF16);
 }
 
+/* By the library where it has a way; how many of the calls went so is told. Each case is four calls. */
+void check_library_attention(struct check *c)
+{
+    const struct piece some[] = {{1, 0, 0}, {15, 0, 0}, {128, 0, 0}, {0, 0, 0}, {129, 0, 0}, {63, 0, 0}};
+    const struct piece one = {c->quick ? 300 : 1030, 0, 0}, two[] = {{200, 0, 0}, {57, 0, 0}};
+    struct kern_stream *own = c->s;
+    struct kern_attention_ways w;
+
+    c->s = c->library;
+    packed(c, some, 6, 0, 4, 2, 64, 0, 0, KERN_BF16);
+    packed(c, two, 2, 0, 2, 2, 128, 0, 8, KERN_BF16);
+    packed(c, some, 4, 0, 1, 1, 128, 0, 0, KERN_BF16);
+    packed(c, two, 1, 0, 3, 1, 96, 0, 16, KERN_BF16);
+    packed(c, &one, 1, 0, c->quick ? 2 : 8, 1, 64, 0, 0, KERN_BF16);
+    packed(c, two, 1, 0, 2, 1, 80, 0.1f, 0, KERN_BF16); /* ours */
+    c->s = own;
+    c->gpu->kernels->attention_ways(c->library, &w);
+    if (w.library)
+        (void)printf("attention by cuDNN %zu: %llu calls, %llu by our own kernels%s%s\n", w.library,
+                     (unsigned long long)w.by_library, (unsigned long long)w.by_us, *w.why ? ": " : "", w.why);
+    else
+        (void)printf("attention by cuDNN is not there: %s\n", w.why);
+}
+
 void check_attention(struct check *c)
 {
     const struct piece docs[] = {{1, 0, 0}, {31, 0, 0}, {33, 0, 0}, {0, 0, 0}, {70, 0, 0}};
@@ -221,6 +245,7 @@ void check_attention(struct check *c)
             packed(c, &one, 1, 0, 1, 1, 256, 0.1f, 0, t);
     }
     on_tensor_cores(c);
+    check_library_attention(c);
     cached(c, 9, 4, 2, 24);
     cached(c, c->quick ? 133 : 300, 1, 1, 160);
 }

@@ -201,23 +201,31 @@ static void refill(struct bench *b)
 static void attentions(struct bench *b, double product_rate)
 {
     static const int tokens[] = {1024, 2048, 4096};
+    static const char *const ways[] = {"", ", plain", ", cuDNN"};
+    struct kern_stream *own = b->c->s;
     char what[96];
 
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 9; i++) {
+        struct kern_attention_ways before, after;
+        const char *how = ways[i % 3];
         double flops, rate;
-        const char *how;
 
-        b->cu[1] = tokens[i / 2];
-        b->plain_attention = i % 2;
-        how = b->plain_attention ? ", plain" : "";
-        flops = 2.0 * tokens[i / 2] * tokens[i / 2] * 128 * 16; /* half of all pairs, which is what a query sees */
+        b->cu[1] = tokens[i / 3];
+        b->plain_attention = i % 3 == 1;
+        b->c->s = i % 3 == 2 ? b->c->library : own;
+        flops = 2.0 * tokens[i / 3] * tokens[i / 3] * 128 * 16; /* half of all pairs, which is what a query sees */
+        b->k->attention_ways(b->c->s, &before);
         rate = flops / bench_seconds(b, attention_forward);
-        (void)snprintf(what, sizeof(what), "attention forward bf16 %d%s", tokens[i / 2], how);
+        (void)snprintf(what, sizeof(what), "attention forward bf16 %d%s", tokens[i / 3], how);
+        b->k->attention_ways(b->c->s, &after);
+        if (i % 3 == 2 && after.by_library == before.by_library) /* it has no way: these would be ours once more */
+            continue;
         check_figure(b->c, what, rate * 1e-12, "TFLOP/s", "the product", rate / product_rate);
         rate = 2.5 * flops / bench_seconds(b, attention_backward);
-        (void)snprintf(what, sizeof(what), "attention backward bf16 %d%s", tokens[i / 2], how);
+        (void)snprintf(what, sizeof(what), "attention backward bf16 %d%s", tokens[i / 3], how);
         check_figure(b->c, what, rate * 1e-12, "TFLOP/s", "the product", rate / product_rate);
     }
+    b->c->s = own;
 }
 
 static void kernels(struct bench *b)
@@ -237,7 +245,7 @@ static void kernels(struct bench *b)
 /* On a stream of its own, with memory that the GPU has to itself, as a rank that is alone has. */
 void check_bench(struct check *c)
 {
-    const struct kern_cfg cfg = {.threads = 1, .apart = true};
+    const struct kern_cfg cfg = {.threads = 1, .apart = true, .own = true};
     struct bench b = {.c = c, .k = c->gpu->kernels, .g = c->gpu->codecs};
     struct kern_stream *before = c->s;
     float **room[] = {&b.a, &b.b, &b.x};

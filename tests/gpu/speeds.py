@@ -3,6 +3,7 @@
 Muster and PyTorch (torch_beside.py) train the same shapes on as many tokens a step, one after the other on the same
 GPU. Utilisation counts 6 operations a weight of a matrix and token and 6 x layers x width x length for attention."""
 import array
+import itertools
 import json
 import os
 import pathlib
@@ -183,11 +184,11 @@ class Speeds:
         for one in said.values():
             if "error" in one:
                 raise self.run.Failed(one["error"])
-        for way in ("forward", "backward"):
-            mine = figures.get(f"attention {way} bf16 4096")
+        for way, how in itertools.product(("forward", "backward"), ("", ", cuDNN")):
+            mine = figures.get(f"attention {way} bf16 4096{how}")
             theirs = said[rows[0]][way]
             if mine:
-                self.figure(f"attention {way} bf16 4096, beside PyTorch's", mine, "TFLOP/s",
+                self.figure(f"attention {way} bf16 4096{how}, beside PyTorch's", mine, "TFLOP/s",
                             f"scaled_dot_product_attention: {theirs:.4g}", mine / theirs)
         mine = figures.get("product bf16 8192^3")
         theirs = said[rows[1]]["value"]

@@ -34,7 +34,37 @@ def test_kernels_and_codecs_agree_with_the_processor_in_either_order_of_threads(
 def test_heads_of_128_dimensions_find_room_on_a_gpu_with_99_kib_of_shared_memory_and_larger_ones_are_refused():
     ran = check(EMULATED, "--attention", FAKE_CUDA_SHARED="101376")  # of A10, L40S and GeForce
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "2 cases, 0 failed" in ran.stdout
+    assert "8 cases, 0 failed" in ran.stdout
+
+
+@needs_nvcc
+@pytest.mark.parametrize("fake, said", [
+    ("", "attention by cuDNN 91900: 20 calls, 4 by our own kernels\n"),
+    ("refuse", "0 calls, 24 by our own kernels: cuDNN: no engine: not supported: no engine of a fake for this"),
+    ("loose", "0 calls, 24 by our own kernels: cuDNN's engines for it do not give the same bits each time (4)"),
+    ("large", "24 by our own kernels: cuDNN's engines for it do not give the same bits each time (2) or take more"),
+    ("old", "attention by cuDNN is not there: '"), ("start", "is not there: cuDNN does not start: a failure")])
+def test_attention_goes_by_cudnn_where_it_has_a_way_and_else_by_our_own_kernels(fake, said):
+    ran = check(EMULATED, "--attention", FAKE_DNN=fake)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "7 cases, 0 failed" in ran.stdout and said in ran.stdout, ran.stdout
+
+
+@needs_nvcc
+def test_a_call_that_fails_in_cudnn_is_an_error_and_not_computed_twice():
+    ran = check(EMULATED, "--attention", FAKE_DNN="failing")
+    assert ran.returncode == 1 and "5 failed" in ran.stdout, ran.stdout
+    assert "attention by cuDNN failed: a failure" in ran.stdout, ran.stdout
+
+
+@needs_nvcc
+def test_the_real_cudnn_has_fixed_engines_for_what_it_is_given_on_an_h200():
+    ran = subprocess.run([f"{BUILD}/tests/gpu/plans"], capture_output=True, text=True, timeout=PATIENCE_S,
+                         env=dict(os.environ, LD_LIBRARY_PATH=f"{BUILD}/tests/gpu/driver"))
+    if ran.returncode == 77:
+        pytest.skip("no cuDNN here")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.count("forward") == ran.stdout.count("backward") == 6, ran.stdout
 
 
 @needs_nvcc

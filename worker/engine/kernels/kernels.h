@@ -126,6 +126,8 @@ struct kern_cfg {
     int device;  /* CUDA: ordinal */
     bool record; /* CUDA: see kern_recorded() */
     bool apart;  /* CUDA: the host reads and writes tensors by copy() alone */
+    bool own;    /* CUDA: attention by our own kernels alone: no document's bits depend on those packed beside it */
+    bool library_needed; /* CUDA: attention ends with an error where no library for it can be had */
 };
 
 /* What recorded calls depend on: compared byte by byte. */
@@ -141,6 +143,12 @@ struct kern_recordings {     /* of a stream */
     uint64_t made, launched; /* graphs; times that one took the place of its calls */
     uint64_t refused;        /* sets of calls that cannot be recorded */
     const char *why;         /* of the first of those; lives with the stream */
+};
+
+struct kern_attention_ways { /* of a stream */
+    size_t library;          /* version of the library that attention goes by, as it numbers it; 0: none */
+    uint64_t by_library, by_us;
+    const char *why; /* there is none, or the first call that suited it did not go by it; lives with the stream */
 };
 
 struct kern_ops {
@@ -234,6 +242,8 @@ struct kern_ops {
     /* NULL: nothing is recorded here. See kern_recorded(). */
     int (*recorded)(struct kern_stream *s, const struct kern_key *key, kern_calls calls, void *arg, struct merr *err);
     void (*recordings)(const struct kern_stream *s, struct kern_recordings *ret);
+    /* NULL: attention has but one way here. */
+    void (*attention_ways)(const struct kern_stream *s, struct kern_attention_ways *ret);
 };
 
 /* calls(arg), which queues calls of the table; or, where the table records them and has seen the key before, all that

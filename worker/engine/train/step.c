@@ -527,6 +527,24 @@ static void tell_graphs(const struct step *step)
              (unsigned long long)all.launched);
 }
 
+static void tell_attention(const struct step *step)
+{
+    const struct rank *rank = step->rank;
+    struct kern_attention_ways w;
+    const char *why;
+
+    if (!rank->k->attention_ways)
+        return;
+    rank->k->attention_ways(rank->stream, &w);
+    why = w.by_us > 0 && *w.why ? w.why : "";
+    if (w.library)
+        log_info("rank %d: %llu calls of attention were queued for cuDNN %zu.%zu.%zu, %llu for our own kernels%s%s",
+                 rank->mesh->rank, (unsigned long long)w.by_library, w.library / 10000, w.library / 100 % 100,
+                 w.library % 100, (unsigned long long)w.by_us, *why ? ": " : "", why);
+    else if (*why)
+        log_info("rank %d: attention is computed by our own kernels: %s", rank->mesh->rank, why);
+}
+
 static int all_steps(struct step *step, struct merr *err)
 {
     const struct rank *rank = step->rank;
@@ -573,5 +591,6 @@ int step_loop(struct step *step, struct merr *err)
     step->summary.flight = step->rank->flight;
     r = all_steps(step, err);
     tell_graphs(step);
+    tell_attention(step);
     return r;
 }

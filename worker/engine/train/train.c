@@ -80,6 +80,18 @@ static int use_graphs(bool *ret, struct merr *err)
     return 0;
 }
 
+/* strict: bits of a document do not depend on what is packed beside it. */
+static int use_library(const struct rank *rank, struct kern_cfg *cfg, struct merr *err)
+{
+    const char *word = getenv("MUSTER_CUDNN");
+
+    if (word && strcmp(word, "off") != 0 && strcmp(word, "need") != 0)
+        return merr_set(err, -EINVAL, "MUSTER_CUDNN is '%.32s': want off, need, or nothing", word);
+    cfg->own = rank->spec->parallel.exact == EXACT_STRICT || (word && strcmp(word, "off") == 0);
+    cfg->library_needed = word && strcmp(word, "need") == 0;
+    return 0;
+}
+
 static void wire(struct train *t)
 {
     t->save.rank = &t->rank;
@@ -179,6 +191,7 @@ static int train_run(struct train *t, struct merr *err)
     TRY(hold_init(&t->step.hold, rank->spec->name, err));
     TRY(kern_find(kernels ? kernels : "auto", &rank->k, err));
     TRY(use_graphs(&cfg.record, err));
+    TRY(use_library(rank, &cfg, err));
     TRY(plan(t, err));
     TRY(meet(t, err));
     TRY(rank->k->stream_new(&cfg, &rank->stream, err));

@@ -10,6 +10,7 @@
 
 #include "compress/cuda/backend_parts.h"
 #include "compress/cuda_backend.h"
+#include "worker/engine/kernels/cuda/dnn.h"
 #include "worker/engine/kernels/cuda/launches.h"
 #include "worker/engine/kernels/cuda/lt.h"
 #include "worker/engine/kernels/cuda/record.h"
@@ -317,14 +318,55 @@ static int attend(struct kern_stream *s, const struct kern_attention *a, bool ba
     return done(launch_attention_forward(s->queue, &on_device, &tiles), "attention", err);
 }
 
+/* By the library where it can: 1 when it does. It is looked for at the first call that might go by it. */
+static int by_library(struct kern_stream *s, const struct kern_attention *a, bool backward, struct merr *err)
+{
+    struct attention_library *l = &s->attention;
+
+    if (l->off || !dnn_suits(a))
+        return 0;
+    if (!l->tried && record_capturing(s->records))
+        return merr_set(err, -EAGAIN, "cuDNN was not looked for before calls were captured");
+    if (!l->tried) {
+        int r = dnn_new(&l->dnn, &l->why);
+
+        l->tried = true;
+        if (r < 0 && l->needed)
+            return merr_set(err, r, "attention was to go by cuDNN: %s", l->why.text);
+    }
+    return l->dnn ? dnn_attention(l->dnn, s, a, backward, err) : 0;
+}
+
+static int attend_somehow(struct kern_stream *s, const struct kern_attention *a, bool backward, struct merr *err)
+{
+    int r = by_library(s, a, backward, err);
+
+    if (r != 0) {
+        s->attention.by_it += r > 0;
+        return r < 0 ? r : 0;
+    }
+    s->attention.by_us++;
+    return attend(s, a, backward, err);
+}
+
 static int attention_forward(struct kern_stream *s, const struct kern_attention *a, struct merr *err)
 {
-    return attend(s, a, false, err);
+    return attend_somehow(s, a, false, err);
 }
 
 static int attention_backward(struct kern_stream *s, const struct kern_attention *a, struct merr *err)
 {
-    return attend(s, a, true, err);
+    return attend_somehow(s, a, true, err);
+}
+
+static void attention_ways(const struct kern_stream *s, struct kern_attention_ways *ret)
+{
+    const struct attention_library *l = &s->attention;
+
+    *ret = (struct kern_attention_ways){.library = l->dnn ? dnn_version(l->dnn) : 0,
+                                        .by_library = l->by_it,
+                                        .by_us = l->by_us,
+                                        .why = l->dnn ? dnn_refused(l->dnn) : l->why.text};
 }
 
 static int attention_cached(struct kern_stream *s, const struct kern_cached *a, struct merr *err)
@@ -607,6 +649,7 @@ static const struct kern_ops ops = {
     .sum_squares = sum_squares,
     .recorded = record_calls,
     .recordings = record_told,
+    .attention_ways = attention_ways,
 };
 
 static void *native_stream(struct kern_stream *s)

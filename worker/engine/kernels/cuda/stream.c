@@ -8,6 +8,7 @@
 
 #include "compress/cuda/backend_parts.h"
 #include "compress/cuda/wait.h"
+#include "worker/engine/kernels/cuda/dnn.h"
 #include "worker/engine/kernels/cuda/lt.h"
 #include "worker/engine/kernels/cuda/record.h"
 
@@ -211,6 +212,8 @@ int stream_new(const struct kern_cfg *cfg, struct kern_stream **ret, struct merr
     }
     s->device = cfg->device;
     s->apart = cfg->apart;
+    s->attention.off = cfg->own;
+    s->attention.needed = cfg->library_needed;
     e = cudaSetDevice(cfg->device);
     if (e == cudaSuccess)
         e = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, cfg->device);
@@ -243,6 +246,7 @@ void stream_free(struct kern_stream *s)
         return;
     records_free(s->records);
     lt_free(s->lt);
+    dnn_free(s->attention.dnn);
     ring_clear(&s->ring);
     (void)cudaFree(s->work.p);
     free(s->counts.p);

@@ -13,6 +13,7 @@
 
 #define UPLOAD_PIECES 4
 
+struct dnn;     /* dnn.h */
 struct lt;      /* lt.h */
 struct records; /* record.h */
 
@@ -34,7 +35,13 @@ struct kern_stream {
     void *queue;              /* cudaStream_t */
     struct room work, counts; /* on the device; of the host */
     struct upload_ring ring;
-    struct lt *lt;           /* NULL until the first matrix product */
+    struct lt *lt; /* NULL until the first matrix product */
+    struct attention_library {
+        struct dnn *dnn; /* NULL: none, or it was not looked for yet */
+        bool off, needed, tried;
+        struct merr why;
+        uint64_t by_it, by_us; /* calls */
+    } attention;
     struct records *records; /* NULL: calls are not recorded */
 };
 
