@@ -95,6 +95,46 @@ def test_the_container_has_every_library_the_programs_need(installed):
             f"{library} comes from {packages}, which the Containerfile does not install"
 
 
+def stages():
+    """Names of the Containerfile's stages in order, each with its instructions."""
+    with open(os.path.join(ROOT, "deploy/container/Containerfile"), encoding="utf-8") as f:
+        text = re.sub(r"^#.*\n", "", f.read(), flags=re.M).replace("\\\n", " ")
+    found = []
+    for line in filter(str.strip, text.splitlines()):
+        word, _, rest = line.partition(" ")
+        if word == "FROM":
+            source, _, name = rest.partition(" AS ")
+            found.append((name, source, []))
+        elif found:
+            found[-1][2].append((word, rest))
+    return found
+
+
+def test_each_stage_of_the_image_takes_from_one_before_it():
+    seen = []
+    for name, source, instructions in stages():
+        assert source in seen or ":" in source or source == "${CUDA_IMAGE}", source
+        for word, rest in instructions:
+            for other in re.findall(r"(?:--from=|,from=)([\w-]+)", rest):
+                assert other in seen, f"{word} {rest}: no stage '{other}' before it"
+        seen.append(name)
+    assert seen[-1] == ""  # what is built when no target is named
+
+
+def test_the_image_for_gpus_has_the_library_and_what_it_loads():
+    by_name = {name: instructions for name, _, instructions in stages()}
+    built = " ".join(rest for _, rest in by_name["build-cuda"])
+    with open(os.path.join(ROOT, "compress/cuda_library.c"), encoding="utf-8") as f:
+        source = f.read()
+    assert "/usr/local/cuda{,-*}/" in source  # where the image puts them
+    for soname in re.findall(r'cuda_library_\w+\[\] = \{"(lib\w+)\.so', source):
+        assert f"{soname}*.so" in built or f"{soname}.so" in built, soname
+    assert "muster-cuda.so" in built
+    copies = [rest for word, rest in by_name["cuda"] if word == "COPY"]
+    assert copies == ["--from=build-cuda /out/usr /usr"], copies
+    assert any("NVIDIA_DRIVER_CAPABILITIES=compute,utility" in rest for word, rest in by_name["cuda"] if word == "ENV")
+
+
 def check_metrics(expression, what):
     """It asks for metrics that the server exports."""
     source = ""
