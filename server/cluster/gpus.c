@@ -110,6 +110,8 @@ static const struct {
     [GPUS_UTILIZATION] = {"muster_gpu_utilization_percent", "Share of the time that some kernel ran", "utilization", 1},
     [GPUS_MEMORY] = {"muster_gpu_memory_used_bytes", "Memory in use", "memory_used_mib", 1 << 20},
     [GPUS_POWER] = {"muster_gpu_power_watts", "Power drawn", "power_w", 1},
+    [GPUS_POWER_LIMIT] = {"muster_gpu_power_limit_watts", "Most power that it may draw", "power_limit_w", 1},
+    [GPUS_CLOCK] = {"muster_gpu_sm_clock_hertz", "Clock of its multiprocessors", "sm_mhz", 1000000},
     [GPUS_TEMPERATURE] = {"muster_gpu_temperature_celsius", "Temperature", "temperature_c", 1},
     [GPUS_ECC] = {"muster_gpu_ecc_uncorrected", "Uncorrected ECC errors since the driver was loaded", "ecc_uncorrected",
                   1},

@@ -38,7 +38,16 @@ void gpus_shift(struct node *n, int64_t by_us);
 json_t *gpus_view(const struct node *n, int slot);
 
 /* Metrics in Prometheus' text format: append the lines before a metric, and one sample for each GPU of a node. */
-enum gpus_metric { GPUS_UTILIZATION, GPUS_MEMORY, GPUS_POWER, GPUS_TEMPERATURE, GPUS_ECC, GPUS_METRICS };
+enum gpus_metric {
+    GPUS_UTILIZATION,
+    GPUS_MEMORY,
+    GPUS_POWER,
+    GPUS_POWER_LIMIT,
+    GPUS_CLOCK,
+    GPUS_TEMPERATURE,
+    GPUS_ECC,
+    GPUS_METRICS
+};
 
 void gpus_print_head(struct buf *b, enum gpus_metric m);
 void gpus_print_node(struct buf *b, enum gpus_metric m, const struct node *n);

@@ -3,6 +3,7 @@
  *
  *   {"gpus": [{"uuid": "GPU-1", "name": "NVIDIA H100 80GB HBM3", "memory_mib": 81559, "used_mib": 5, "util": 0,
  *              "power_mw": 70500, "temperature": 31, "throttle": 0, "ecc": 0, "remap_failed": 0, "lost": false,
+ *              "lanes": 16, "lanes_most": 16, "power_limit_mw": 700000, "sm_mhz": 1980, "fabric": 3,
  *              "pids": [], "mig": [{"uuid": "MIG-1", "name": "NVIDIA H100 MIG 1g.10gb", "memory_mib": 9728}]}],
  *    "xid": {"number": 1, "gpu": 0, "code": 79}, "broken": false}
  *
@@ -31,6 +32,12 @@ struct pci_info {
     char legacy[16];
     unsigned int domain, bus, device, id, subsystem;
     char bus_id[32];
+};
+struct fabric {
+    unsigned char cluster[16];
+    int status;
+    unsigned int clique;
+    unsigned char state;
 };
 struct process {
     unsigned int pid;
@@ -109,6 +116,36 @@ int nvmlDeviceGetUtilizationRates(struct device *dev, struct utilization *ret);
 int nvmlDeviceGetPowerUsage(struct device *dev, unsigned int *ret);
 int nvmlDeviceGetTemperature(struct device *dev, int sensor, unsigned int *ret);
 int nvmlDeviceGetCurrentClocksThrottleReasons(struct device *dev, unsigned long long *ret);
+int nvmlDeviceGetEnforcedPowerLimit(struct device *dev, unsigned int *ret)
+{
+    return small(dev, "power_limit_mw", ret);
+}
+
+int nvmlDeviceGetClockInfo(struct device *dev, int kind, unsigned int *ret)
+{
+    return kind == 1 ? small(dev, "sm_mhz", ret) : INVALID;
+}
+
+int nvmlDeviceGetCurrPcieLinkWidth(struct device *dev, unsigned int *ret)
+{
+    return small(dev, "lanes", ret);
+}
+
+int nvmlDeviceGetMaxPcieLinkWidth(struct device *dev, unsigned int *ret)
+{
+    return small(dev, "lanes_most", ret);
+}
+
+/* "fabric": its state, 1 not started, 2 in progress, 3 completed. */
+int nvmlDeviceGetGpuFabricInfo(struct device *dev, struct fabric *ret)
+{
+    unsigned int state = 0;
+    int r = small(dev, "fabric", &state);
+
+    *ret = (struct fabric){.state = (unsigned char)state};
+    return r;
+}
+
 int nvmlDeviceGetTotalEccErrors(struct device *dev, int type, int counter, unsigned long long *ret);
 int nvmlDeviceGetRemappedRows(struct device *dev, unsigned int *corrected, unsigned int *uncorrected,
                               unsigned int *pending, unsigned int *failed);

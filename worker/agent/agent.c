@@ -412,11 +412,12 @@ static json_t *gpus_json(struct agent *a)
         g = gpus_at(a->gpus, d->gpu);
         gpus_sample(a->gpus, d->gpu, &s, why);
         find_stranger(a, i, &s, why);
-        one = json_pack("{s:i,s:s,s:s,s:s,s:o,s:b,s:i,s:o,s:o,s:o,s:o,s:b,s:o,s:s}", "slot", i, "uuid", g->uuid, "name",
-                        g->name, "pci", g->pci, "numa", known(g->numa), "mig", g->mig, "memory_mib", g->memory_mib,
-                        "memory_used_mib", known(s.memory_used_mib), "utilization", known(s.utilization), "power_w",
-                        known(s.power_w), "temperature_c", known(s.temperature_c), "slowed", s.slowed,
-                        "ecc_uncorrected", known(s.ecc_uncorrected), "why", why);
+        one = json_pack("{s:i,s:s,s:s,s:s,s:o,s:b,s:i,s:o,s:o,s:o,s:o,s:o,s:o,s:b,s:o,s:s}", "slot", i, "uuid", g->uuid,
+                        "name", g->name, "pci", g->pci, "numa", known(g->numa), "mig", g->mig, "memory_mib",
+                        g->memory_mib, "memory_used_mib", known(s.memory_used_mib), "utilization", known(s.utilization),
+                        "power_w", known(s.power_w), "temperature_c", known(s.temperature_c), "power_limit_w",
+                        known(s.power_limit_w), "sm_mhz", known(s.sm_mhz), "slowed", s.slowed, "ecc_uncorrected",
+                        known(s.ecc_uncorrected), "why", why);
         if (one && gpus_found(a->gpus, d->gpu, &found, &age_us))
             (void)json_object_set_new(one, "found",
                                       json_pack("{s:I,s:s,s:i,s:b,s:s,s:I}", "code", (json_int_t)found.code, "level",

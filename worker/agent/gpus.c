@@ -47,7 +47,7 @@ struct gpus {
         long long hour_ecc;
         int bad_hours;
         bool lost, remap_failed, remap_pending; /* that was told */
-        int links_told;
+        int links_told, lanes_told;
     } history[NVML_GPUS_MAX];
 
     atomic_bool hurry;    /* the next samples are wanted at once */
@@ -179,6 +179,20 @@ static void find_links(struct gpus *g, int i, const struct nvml_sample *s, int64
     }
 }
 
+/* Fewer lanes than it could have: it was trained so, after an error or in a bad slot. It works, slowly. */
+static void find_lanes(struct gpus *g, int i, const struct nvml_sample *s)
+{
+    struct gpus_finding found = {.level = XID_WATCH, .blame = 200};
+    bool fewer = s->pcie_width > 0 && s->pcie_width < s->pcie_width_most;
+
+    if (fewer && s->pcie_width != g->history[i].lanes_told) {
+        (void)snprintf(found.what, sizeof(found.what), "%d of its %d PCIe lanes are in use", s->pcie_width,
+                       s->pcie_width_most);
+        find(g, i, found);
+    }
+    g->history[i].lanes_told = fewer ? s->pcie_width : 0;
+}
+
 static void find_memory(struct gpus *g, int i, const struct nvml_sample *s, int64_t now_us)
 {
     struct history *h = &g->history[i];
@@ -215,6 +229,7 @@ void gpus_judge(struct gpus *g, int i, const struct nvml_sample *s, int64_t now_
     g->history[i].lost = false;
     find_memory(g, i, s, now_us);
     find_links(g, i, s, now_us);
+    find_lanes(g, i, s);
 }
 
 static void sample_all(struct gpus *g)
@@ -354,5 +369,7 @@ void gpus_sample(struct gpus *g, int i, struct nvml_sample *ret, char why[GPUS_W
     (void)pthread_mutex_lock(&g->lock);
     *ret = g->v[i].sample;
     (void)snprintf(why, GPUS_WHY_MAX, "%s", g->v[i].why);
+    if (!*why && ret->fabric_pending) /* for a while: the fabric manager may still be at it */
+        (void)snprintf(why, GPUS_WHY_MAX, "its NVSwitch fabric is not up: nvidia-fabricmanager has not completed it");
     (void)pthread_mutex_unlock(&g->lock);
 }

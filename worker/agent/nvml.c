@@ -18,6 +18,8 @@ typedef struct nvml_event_set *event_set;
 
 enum { OK = 0, NOT_SUPPORTED = 3, TIMEOUT = 10, GPU_IS_LOST = 15 };
 enum { NVLINKS = 18, NVLINK_COUNTERS = 4 };
+enum { FABRIC_NOT_STARTED = 1, FABRIC_IN_PROGRESS = 2 };
+enum { CLOCK_SM = 1 };
 enum { EVENT_XID = 0x8, SLOWED = 0x8 | 0x20 | 0x40 | 0x80 /* hardware, software thermal, thermal, power brake */ };
 
 struct memory {
@@ -30,6 +32,12 @@ struct pci_info {
     char bus_id_legacy[16];
     unsigned int domain, bus, device, device_id, subsystem_id;
     char bus_id[32];
+};
+struct fabric {
+    unsigned char cluster[16];
+    int status;
+    unsigned int clique;
+    unsigned char state;
 };
 struct process {
     unsigned int pid;
@@ -57,6 +65,12 @@ struct event {
     X(int, power, (device, unsigned int *), "nvmlDeviceGetPowerUsage", false)                                          \
     X(int, temperature, (device, int, unsigned int *), "nvmlDeviceGetTemperature", false)                              \
     X(int, throttle, (device, unsigned long long *), "nvmlDeviceGetCurrentClocksThrottleReasons", false)               \
+    X(int, slowing, (device, unsigned long long *), "nvmlDeviceGetCurrentClocksEventReasons", false)                   \
+    X(int, power_limit, (device, unsigned int *), "nvmlDeviceGetEnforcedPowerLimit", false)                            \
+    X(int, clock, (device, int, unsigned int *), "nvmlDeviceGetClockInfo", false)                                      \
+    X(int, pcie_width, (device, unsigned int *), "nvmlDeviceGetCurrPcieLinkWidth", false)                              \
+    X(int, pcie_width_most, (device, unsigned int *), "nvmlDeviceGetMaxPcieLinkWidth", false)                          \
+    X(int, fabric, (device, struct fabric *), "nvmlDeviceGetGpuFabricInfo", false)                                     \
     X(int, ecc, (device, int, int, unsigned long long *), "nvmlDeviceGetTotalEccErrors", false)                        \
     X(int, remapped, (device, unsigned int *, unsigned int *, unsigned int *, unsigned int *),                         \
       "nvmlDeviceGetRemappedRows", false)                                                                              \
@@ -319,6 +333,33 @@ static void sample_links(struct nvml *n, device dev, struct nvml_sample *ret)
     }
 }
 
+static void sample_clocks(struct nvml *n, device dev, struct nvml_sample *ret)
+{
+    unsigned long long why = 0;
+    unsigned int value = 0;
+
+    /* Drivers that know it by its new name may have lost the old one. */
+    if (n->f.slowing ? n->f.slowing(dev, &why) == OK : n->f.throttle && n->f.throttle(dev, &why) == OK)
+        ret->slowed = why & SLOWED;
+    if (n->f.clock && n->f.clock(dev, CLOCK_SM, &value) == OK)
+        ret->sm_mhz = (int)value;
+    if (n->f.power_limit && n->f.power_limit(dev, &value) == OK)
+        ret->power_limit_w = (int)((value + 500) / 1000);
+}
+
+static void sample_ways(struct nvml *n, device dev, struct nvml_sample *ret)
+{
+    struct fabric fabric = {.state = 0};
+    unsigned int value = 0;
+
+    if (n->f.pcie_width && n->f.pcie_width(dev, &value) == OK)
+        ret->pcie_width = (int)value;
+    if (n->f.pcie_width_most && n->f.pcie_width_most(dev, &value) == OK)
+        ret->pcie_width_most = (int)value;
+    if (n->f.fabric && n->f.fabric(dev, &fabric) == OK)
+        ret->fabric_pending = fabric.state == FABRIC_NOT_STARTED || fabric.state == FABRIC_IN_PROGRESS;
+}
+
 void nvml_sample(struct nvml *n, int i, struct nvml_sample *ret)
 {
     device dev = n->v[i].dev, parent = n->v[i].parent;
@@ -333,6 +374,10 @@ void nvml_sample(struct nvml *n, int i, struct nvml_sample *ret)
                                 .memory_used_mib = -1,
                                 .power_w = -1,
                                 .temperature_c = -1,
+                                .power_limit_w = -1,
+                                .sm_mhz = -1,
+                                .pcie_width = -1,
+                                .pcie_width_most = -1,
                                 .ecc_uncorrected = -1,
                                 .ecc_corrected = -1,
                                 .nvlinks = -1,
@@ -349,8 +394,8 @@ void nvml_sample(struct nvml *n, int i, struct nvml_sample *ret)
         ret->power_w = (int)((value + 500) / 1000);
     if (n->f.temperature && n->f.temperature(parent, 0, &value) == OK)
         ret->temperature_c = (int)value;
-    if (n->f.throttle && n->f.throttle(parent, &wide) == OK)
-        ret->slowed = wide & SLOWED;
+    sample_clocks(n, parent, ret);
+    sample_ways(n, parent, ret);
     if (n->f.ecc && n->f.ecc(parent, 1, 0, &wide) == OK)
         ret->ecc_uncorrected = (long long)wide;
     if (n->f.ecc && n->f.ecc(parent, 0, 0, &wide) == OK)

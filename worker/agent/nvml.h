@@ -31,14 +31,17 @@ struct nvml_sample {  /* -1: this GPU does not say */
     int utilization;  /* percent of the time that some kernel ran */
     int memory_used_mib;
     int power_w, temperature_c;
-    bool slowed;               /* clocks are held down for heat or power braking */
-    bool lost;                 /* the driver cannot reach it any more */
-    bool remap_failed;         /* a row of its memory is bad and cannot be replaced */
-    bool remap_pending;        /* one is replaced at the next reset */
-    long long ecc_uncorrected; /* since the driver was loaded */
-    long long ecc_corrected;   /* likewise */
-    int nvlinks;               /* that are up */
-    long long nvlink_errors;   /* of them all */
+    int power_limit_w, sm_mhz;
+    int pcie_width, pcie_width_most; /* lanes now, and what the GPU and its slot can have */
+    bool slowed;                     /* clocks are held down for heat or power braking */
+    bool lost;                       /* the driver cannot reach it any more */
+    bool remap_failed;               /* a row of its memory is bad and cannot be replaced */
+    bool remap_pending;              /* one is replaced at the next reset */
+    long long ecc_uncorrected;       /* since the driver was loaded */
+    long long ecc_corrected;         /* likewise */
+    int nvlinks;                     /* that are up */
+    long long nvlink_errors;         /* of them all */
+    bool fabric_pending;             /* it is part of an NVSwitch fabric that is not up: CUDA cannot start */
     int n_processes;
     pid_t process[NVML_PROCESSES_MAX];
 };

@@ -227,6 +227,34 @@ static void links_and_memory_that_fail_slowly_are_found(void **state)
     gpus_close(g);
 }
 
+static void fewer_lanes_are_told_once_and_a_fabric_that_is_not_up_takes_no_work_until_it_is(void **state)
+{
+    struct gpus *g = watched("{\"gpus\": [" H100("GPU-a") ", \"lanes\": 8, \"lanes_most\": 16}, " H100(
+        "GPU-b") ", \"lanes\": 16, \"lanes_most\": 16, \"fabric\": 1}]}");
+    struct gpus_finding found;
+    struct nvml_sample s;
+    char why[GPUS_WHY_MAX];
+    int64_t age_us;
+
+    (void)state;
+    assert_true(gpus_found(g, 0, &found, &age_us));
+    assert_string_equal(found.what, "8 of its 16 PCIe lanes are in use");
+    assert_int_equal(found.level, XID_WATCH);
+    gpus_sample(g, 0, &s, why);
+    assert_string_equal(why, ""); /* it works */
+    assert_false(gpus_found(g, 1, &found, &age_us));
+    gpus_sample(g, 1, &s, why);
+    assert_non_null(strstr(why, "its NVSwitch fabric is not up"));
+    fake_gpus("{\"gpus\": [" H100("GPU-a") "}, " H100("GPU-b") ", \"fabric\": 3}]}");
+    for (int64_t until = clock_mono_us() + 5000000; *why && clock_mono_us() < until;) {
+        gpus_hurry(g);
+        (void)poll(NULL, 0, 10);
+        gpus_sample(g, 1, &s, why);
+    }
+    assert_string_equal(why, "");
+    gpus_close(g);
+}
+
 static void the_driver_is_asked_for_links_rows_and_corrected_errors(void **state)
 {
     struct gpus *g = watched("{\"gpus\": [" H100(
@@ -258,6 +286,7 @@ int main(void)
         cmocka_unit_test(an_error_of_a_program_leaves_the_gpu_well),
         cmocka_unit_test(the_kernels_log_tells_of_errors_from_now_on),
         cmocka_unit_test(links_and_memory_that_fail_slowly_are_found),
+        cmocka_unit_test(fewer_lanes_are_told_once_and_a_fabric_that_is_not_up_takes_no_work_until_it_is),
         cmocka_unit_test(the_driver_is_asked_for_links_rows_and_corrected_errors),
     };
 

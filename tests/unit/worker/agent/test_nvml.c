@@ -55,6 +55,7 @@ static void a_sample_has_what_the_gpu_tells_and_no_more(void **state)
 {
     struct nvml *n = opened("{\"gpus\": [" H100(
         "GPU-a") ", \"util\": 93, \"temperature\": 61, \"throttle\": 64,"
+                 "\"power_limit_mw\": 700000, \"sm_mhz\": 1980, \"lanes\": 8, \"lanes_most\": 16, \"fabric\": 2,"
                  "\"ecc\": 2, \"remap_failed\": 1, \"pids\": [17, 4711]}, " H100("GPU-b") ", \"throttle\": 4}]}");
     struct nvml_sample s;
 
@@ -68,8 +69,14 @@ static void a_sample_has_what_the_gpu_tells_and_no_more(void **state)
     assert_int_equal(s.n_processes, 2);
     assert_int_equal(s.process[1], 4711);
     assert_int_equal(s.power_w, -1);
+    assert_int_equal(s.power_limit_w, 700);
+    assert_int_equal(s.sm_mhz, 1980);
+    assert_int_equal(s.pcie_width, 8);
+    assert_int_equal(s.pcie_width_most, 16);
+    assert_true(s.fabric_pending);
     nvml_sample(n, 1, &s);
     assert_int_equal(s.utilization, -1);
+    assert_true(s.sm_mhz == -1 && s.power_limit_w == -1 && s.pcie_width == -1 && !s.fabric_pending);
     assert_int_equal(s.ecc_uncorrected, -1);
     assert_int_equal(s.n_processes, 0);
     assert_false(s.slowed || s.remap_failed || s.lost); /* a power cap is no fault */
