@@ -9,6 +9,7 @@
 #include "api/cli/print.h"
 #include "api/cli/simulate.h"
 #include "api/cli/simulate_read.h"
+#include "api/cli/simulate_spec.h"
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/try.h"
@@ -167,11 +168,13 @@ static int play(struct cli *c, struct sim_setup *s, const struct buf *text)
     return status;
 }
 
-static int take_all(struct cli *c, struct files *f, struct sim_setup *s)
+static int take_all(struct cli *c, struct files *f, struct sim_setup *s, struct simulate_spec **ret_specs)
 {
+    TRY(simulate_spec_new(c, s, ret_specs));
     TRY(take(c, "trace", &f->trace, s, NULL));
     TRY(take(c, "cluster", &f->cluster, s, simulate_read_cluster));
-    TRY(take(c, "throughputs", &f->throughputs, s, simulate_read_throughputs));
+    if (cli_option(c, "throughputs")) /* jobs with specs need none */
+        TRY(take(c, "throughputs", &f->throughputs, s, simulate_read_throughputs));
     return play(c, s, &f->trace);
 }
 
@@ -179,6 +182,7 @@ int simulate_cluster(struct cli *c)
 {
     struct sim_setup s;
     struct files f;
+    struct simulate_spec *specs = NULL;
     int status;
 
     if (cli_option(c, "snapshot"))
@@ -193,10 +197,11 @@ int simulate_cluster(struct cli *c)
     buf_init(&f.cluster, JSON_BYTES_MAX);
     buf_init(&f.throughputs, JSON_BYTES_MAX);
     buf_init(&f.trace, TRACE_BYTES_MAX);
-    status = take_all(c, &f, &s);
+    status = take_all(c, &f, &s, &specs);
     buf_clear(&f.cluster);
     buf_clear(&f.throughputs);
     buf_clear(&f.trace);
     sim_setup_clear(&s);
+    simulate_spec_free(specs);
     return status;
 }

@@ -279,5 +279,6 @@ int simulate_read_throughputs(struct sim_setup *s, const char *text, size_t len,
         TRY(read_profile(s, &s->profiles[s->n_profiles], name, value, err));
         (void)snprintf(s->profile_names[s->n_profiles++], SIM_NAME_MAX, "%.63s", name);
     }
+    s->n_rated = s->n_profiles;
     return 0;
 }

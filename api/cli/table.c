@@ -395,7 +395,7 @@ static const struct command commands[] = {
      "muster simulate --trace t.csv --cluster c.json --throughputs p.json", simulate_cluster, true,
      {{"trace", 't', "FILE", "jobs as CSV", TEXT},
       {"cluster", 0, "FILE", "classes, nodes and tenants as JSON", TEXT},
-      {"throughputs", 0, "FILE", "steps a second by kind of job, class and count, as JSON", TEXT},
+      {"throughputs", 0, "FILE", "steps a second by kind of job, class and count; not of jobs with a spec", TEXT},
       {"policy", 0, "NAME", "muster (default), fifo, backfill, las, maxmin, srtf-oracle, pollux or sia",
        ONE_OF(sched_policy_names)},
       {"objective", 0, "NAME", "what the policy muster aims at: fair (default), jct, makespan or throughput",

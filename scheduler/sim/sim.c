@@ -300,6 +300,7 @@ static void show_job(struct engine *e, const struct live *l, const struct view_c
         .min = j->min,
         .max = j->max,
         .workers = j->workers,
+        .replica = j->replica,
         .types = j->types,
         .hetero_ok = j->hetero_ok,
         .home = l->home,
@@ -315,14 +316,24 @@ static void show_job(struct engine *e, const struct live *l, const struct view_c
     view_fill(v, &work, cluster, e->now_us);
 }
 
-/* How fast it truly is on what it was given. */
-static int64_t true_rate(const struct engine *e, const struct sim_job *j, const struct sched_shape *s)
+/* How fast it truly is on what it was given: as the planner foretells it for as many devices a node, where it has a
+ * spec. */
+static int64_t true_rate(const struct engine *e, const struct sim_job *j, const struct sched_shape *s,
+                         const struct sched_place *places, size_t n)
 {
     const struct rates_profile *p = &e->s->profiles[j->profile];
+    int spec = sim_spec_of(e->s, j->profile), here = INT32_MAX;
     double idle;
-    int64_t rate = s->type[1] < 0 ? rates_at(p, s->type[0], s->n[0], NULL)
-                                  : rates_mixed(p, s->type[0], s->n[0], s->type[1], s->n[1], j->workers, &idle);
+    int64_t rate;
 
+    for (size_t i = 0; i < n; i++)
+        here = places[i].devices < here ? places[i].devices : here;
+    if (spec >= 0 && s->type[1] < 0) {
+        rate = planned_rate(e->s->planned, spec, s->type[0], s->n[0], here);
+        return rate > 0 ? rate : 1;
+    }
+    rate = s->type[1] < 0 ? rates_at(p, s->type[0], s->n[0], NULL)
+                          : rates_mixed(p, s->type[0], s->n[0], s->type[1], s->n[1], j->workers, &idle);
     return rate > 0 ? rate : 1;
 }
 
@@ -357,7 +368,7 @@ static int settle(struct engine *e, struct live *l, const struct sched_plan *pla
         e->by_type[t] += l->by_type[t];
     l->devices = devices;
     e->used += devices;
-    l->rate_ups = true_rate(e, &e->trace->jobs[l->job], &v->shape);
+    l->rate_ups = true_rate(e, &e->trace->jobs[l->job], &v->shape, places, v->n);
     l->home = v->shape.type[0];
     l->since_us = l->run_us = e->now_us + (first ? 0 : e->s->restart_us);
     l->done_run_u = 0;

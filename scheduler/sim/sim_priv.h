@@ -23,8 +23,9 @@ struct told {
     struct learned *learned; /* NULL: it is told the truth */
     struct rates_profile *profiles;
     bool *rated;
-    int32_t *workers; /* of each kind, the most devices that a job of it takes */
-    uint64_t version; /* of what was learned when the profiles were made */
+    int32_t *workers;              /* of each kind, the most devices that a job of it takes */
+    int32_t most[RATES_TYPES_MAX]; /* devices of the cluster */
+    uint64_t version;              /* of what was learned when the profiles were made */
 };
 int told_init(struct told *t, const struct sim_setup *s, const struct sim_trace *trace); /* 0 or -ENOMEM */
 void told_clear(struct told *t);

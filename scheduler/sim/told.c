@@ -6,6 +6,34 @@
 #include "scheduler/cluster/learned.h"
 #include "scheduler/sim/sim_priv.h"
 
+/* A job with a spec is a training job, whose replicas wait for each other. */
+static struct learned_kind *kind_of(struct told *t, uint32_t kind)
+{
+    int spec = sim_spec_of(t->s, kind);
+
+    if (spec >= 0)
+        return learned_kind(t->learned, kind + 1, false, planned_workers(t->s->planned, spec),
+                            planned_replica(t->s->planned, spec));
+    return learned_kind(t->learned, kind + 1, true, t->workers[kind] > 0 ? t->workers[kind] : 1, 1);
+}
+
+/* The server plans a job that waits for the class with most devices. False: the kind has no spec. */
+static bool predict(const struct told *t, uint32_t kind, struct profile_speed *ret)
+{
+    const struct rates_profile *p = &t->s->profiles[kind];
+    int best = -1;
+
+    for (size_t k = 0; sim_spec_of(t->s, kind) >= 0 && k < t->s->n_types; k++)
+        if (p->n[k] > 0 && (best < 0 || t->most[k] > t->most[best]))
+            best = (int)k;
+    if (best < 0)
+        return false;
+    *ret = (struct profile_speed){.class_ = (uint8_t)best,
+                                  .devices = p->points[best][p->n[best] - 1].count,
+                                  .steps_per_s = (double)p->points[best][p->n[best] - 1].rate_ups / 1e6};
+    return true;
+}
+
 int told_init(struct told *t, const struct sim_setup *s, const struct sim_trace *trace)
 {
     double sum = 0, n = 0;
@@ -24,6 +52,8 @@ int told_init(struct told *t, const struct sim_setup *s, const struct sim_trace 
 
         t->workers[j->profile] = j->max > t->workers[j->profile] ? j->max : t->workers[j->profile];
     }
+    for (size_t i = 0; i < s->n_nodes; i++)
+        t->most[s->nodes[i].type] += s->nodes[i].devices;
     for (size_t k = 0; k < s->n_types; k++) {
         sum += s->class_speed[k];
         n += s->class_speed[k] > 0;
@@ -31,7 +61,7 @@ int told_init(struct told *t, const struct sim_setup *s, const struct sim_trace 
     for (size_t k = 0; k < s->n_types && n > 0; k++) /* beside their mean */
         learned_expect(t->learned, (uint8_t)k, s->class_speed[k] * n / sum);
     for (uint32_t k = 0; k < s->n_profiles; k++)
-        if (!learned_kind(t->learned, k + 1, true, t->workers[k] > 0 ? t->workers[k] : 1, 1))
+        if (!kind_of(t, k))
             return -ENOMEM;
     return 0;
 }
@@ -42,11 +72,6 @@ void told_clear(struct told *t)
     free(t->profiles);
     free(t->rated);
     free(t->workers);
-}
-
-static struct learned_kind *kind_of(struct told *t, uint32_t kind)
-{
-    return learned_kind(t->learned, kind + 1, true, t->workers[kind] > 0 ? t->workers[kind] : 1, 1);
 }
 
 /* Of a mix each class's single workers are measured, as a job's ranks tell them. */
@@ -90,8 +115,10 @@ bool told_refresh(struct told *t)
         types[i].class_ = (uint8_t)i;
     for (uint32_t k = 0; k < t->s->n_profiles; k++) {
         const struct learned_kind *kind = learned_find(t->learned, k + 1);
+        struct profile_speed plan;
 
-        t->rated[k] = learned_rates(t->learned, kind, types, t->s->n_types, NULL, true, &t->profiles[k]);
+        t->rated[k] = learned_rates(t->learned, kind, types, t->s->n_types, predict(t, k, &plan) ? &plan : NULL, true,
+                                    &t->profiles[k]);
         for (size_t i = 0; i < t->s->n_types; i++) /* what a kind does not run on is told at the submit */
             t->profiles[k].n[i] = t->s->profiles[k].n[i] > 0 ? t->profiles[k].n[i] : 0;
     }

@@ -7,19 +7,20 @@
 
 #include "base/try.h"
 
-#define COLUMNS 11
+#define COLUMNS 12 /* the last may be left out */
 #define FIELD_MAX 256
 
-enum column { ID, SUBMIT, TYPE, MIN, MAX, WORKERS, STEPS, WEIGHT, TENANT, CLASSES, HETERO };
+enum column { ID, SUBMIT, TYPE, MIN, MAX, WORKERS, STEPS, WEIGHT, TENANT, CLASSES, HETERO, SPEC };
 
 static const char *const columns[COLUMNS] = {
     "id",          "submit_s", "job_type", "min_devices", "max_devices", "virtual_workers",
-    "total_steps", "weight",   "tenant",   "classes",     "hetero_ok",
+    "total_steps", "weight",   "tenant",   "classes",     "hetero_ok",   "spec",
 };
 
 struct line { /* one line's fields; a field longer than its room fails the line */
     char field[COLUMNS][FIELD_MAX];
     size_t number;
+    size_t columns; /* that the first line names */
 };
 
 void sim_setup_init(struct sim_setup *s)
@@ -44,6 +45,7 @@ void sim_setup_clear(struct sim_setup *s)
     free(s->tenant_class);
     free(s->profile_names);
     free(s->profiles);
+    planned_free(s->planned);
     *s = (struct sim_setup){.n_types = 0};
 }
 
@@ -51,6 +53,28 @@ void sim_trace_clear(struct sim_trace *t)
 {
     free(t->jobs);
     *t = (struct sim_trace){.n = 0};
+}
+
+int sim_spec_of(const struct sim_setup *s, uint32_t profile)
+{
+    return s->planned && profile >= s->n_rated ? (int)(profile - s->n_rated) : -1;
+}
+
+int sim_add_profile(struct sim_setup *s, const char *name, const struct rates_profile *profile)
+{
+    char(*names)[SIM_NAME_MAX] = realloc(s->profile_names, (s->n_profiles + 1) * sizeof(*names));
+    struct rates_profile *profiles;
+
+    s->profile_names = names ? names : s->profile_names;
+    profiles = realloc(s->profiles, (s->n_profiles + 1) * sizeof(*profiles));
+    s->profiles = profiles ? profiles : s->profiles;
+    if (!names || !profiles)
+        return -ENOMEM;
+    if (s->n_profiles >= SIM_PROFILES_MAX)
+        return -E2BIG;
+    (void)snprintf(names[s->n_profiles], SIM_NAME_MAX, "%.63s", name);
+    profiles[s->n_profiles++] = *profile;
+    return 0;
 }
 
 int sim_find_type(const struct sim_setup *s, const char *name)
@@ -88,8 +112,12 @@ static int split(const char *text, size_t len, struct line *ret, struct merr *er
             ret->field[column][n++] = c;
         }
     }
-    if (column != COLUMNS)
-        return merr_set(err, -EINVAL, "line %zu: %zu columns, want %d", ret->number, column, COLUMNS);
+    if (column == SPEC) /* the file has none, or this is the line that says so */
+        ret->field[SPEC][0] = '\0';
+    if (column != ret->columns && (ret->columns > 0 || column < SPEC))
+        return merr_set(err, -EINVAL, "line %zu: %zu columns, want %zu", ret->number, column,
+                        ret->columns > 0 ? ret->columns : SPEC);
+    ret->columns = column;
     return 0;
 }
 
@@ -166,7 +194,66 @@ static int read_classes(const struct sim_setup *s, const struct line *l, uint32_
     return 0;
 }
 
-static int read_job(const struct sim_setup *s, const struct line *l, struct sim_job *j, struct merr *err)
+/* The least whole number of replicas, and the classes that have the memory for it. */
+static int fit_spec(const struct sim_setup *s, const struct line *l, int spec, struct sim_job *j, struct merr *err)
+{
+    const struct rates_profile *p = &s->profiles[j->profile];
+    int32_t replica = planned_replica(s->planned, spec), workers = planned_workers(s->planned, spec), least = INT32_MAX;
+    uint32_t types = 0;
+
+    if (j->workers > 0 && j->workers != workers)
+        return merr_set(err, -EINVAL, "line %zu: %s '%s': want 0, or %d as its spec has", l->number, columns[WORKERS],
+                        l->field[WORKERS], workers);
+    j->workers = workers;
+    j->replica = replica;
+    for (size_t t = 0; t < s->n_types; t++)
+        if ((j->types >> t & 1) && p->n[t] > 0 && p->points[t][0].count < least)
+            least = p->points[t][0].count;
+    if (least == INT32_MAX)
+        return bad(l, CLASSES, "a class that has the memory for its spec", err);
+    j->min = (j->min + replica - 1) / replica * replica;
+    j->min = j->min > least ? j->min : least;
+    if (j->min > j->max - j->max % replica || j->min > workers * replica)
+        return merr_set(err, -EINVAL,
+                        "line %zu: no whole number of replicas of %d devices, at most %d of them, lies between "
+                        "min_devices and max_devices, and has the memory",
+                        l->number, replica, workers);
+    for (size_t t = 0; t < s->n_types; t++)
+        if (p->n[t] > 0 && p->points[t][0].count <= j->min)
+            types |= UINT32_C(1) << t;
+    j->types &= types;
+    return 0;
+}
+
+/* Which profile it has. */
+static int read_kind(struct sim_setup *s, const struct line *l, struct sim_job *j, struct merr *err)
+{
+    const char *spec = l->field[SPEC];
+    struct merr why = {""};
+    int at, r;
+
+    if (!*spec) {
+        at = find(s->profile_names, s->planned ? s->n_rated : s->n_profiles, l->field[TYPE]);
+        if (at < 0)
+            return bad(l, TYPE, "a kind of job that the throughputs name", err);
+        j->profile = (uint32_t)at;
+        return 0;
+    }
+    if (l->field[TYPE][0])
+        return bad(l, TYPE, "nothing, since the job has a spec", err);
+    if (strlen(spec) >= SIM_NAME_MAX || !s->add_spec)
+        return bad(l, SPEC, s->add_spec ? "a path of at most 63 bytes" : "nothing: specs are not read here", err);
+    for (size_t i = s->n_rated; s->planned && i < s->n_profiles; i++)
+        if (strcmp(s->profile_names[i], spec) == 0) {
+            j->profile = (uint32_t)i;
+            return 0;
+        }
+    r = s->add_spec(s, spec, &why);
+    j->profile = (uint32_t)s->n_profiles - 1;
+    return r < 0 ? merr_set(err, r, "line %zu: spec '%s': %s", l->number, spec, why.text) : 0;
+}
+
+static int read_job(struct sim_setup *s, const struct line *l, struct sim_job *j, struct merr *err)
 {
     int64_t min, max, workers, steps;
     int at;
@@ -176,14 +263,11 @@ static int read_job(const struct sim_setup *s, const struct line *l, struct sim_
     (void)snprintf(j->name, sizeof(j->name), "%.63s", l->field[ID]);
     if (micros(l->field[SUBMIT], SIM_TIME_MAX_US, &j->submit_us) < 0)
         return bad(l, SUBMIT, "seconds from 0 to ten years", err);
-    at = find(s->profile_names, s->n_profiles, l->field[TYPE]);
-    if (at < 0)
-        return bad(l, TYPE, "a kind of job that the throughputs name", err);
-    j->profile = (uint32_t)at;
+    TRY(read_kind(s, l, j, err));
     if (whole(l, MIN, 1, RATES_COUNT_MAX, &min, err) < 0 || whole(l, MAX, min, RATES_COUNT_MAX, &max, err) < 0 ||
         whole(l, WORKERS, 0, RATES_COUNT_MAX, &workers, err) < 0 || whole(l, STEPS, 1, SIM_STEPS_MAX, &steps, err) < 0)
         return -EINVAL;
-    if (workers > 0 && workers < min)
+    if (workers > 0 && workers < min && sim_spec_of(s, j->profile) < 0)
         return bad(l, WORKERS, "0, or at least min_devices", err);
     j->min = (int32_t)min;
     j->max = (int32_t)max;
@@ -201,7 +285,9 @@ static int read_job(const struct sim_setup *s, const struct line *l, struct sim_
     if (strcmp(l->field[HETERO], "0") != 0 && strcmp(l->field[HETERO], "1") != 0)
         return bad(l, HETERO, "0 or 1", err);
     j->hetero_ok = l->field[HETERO][0] == '1';
-    return 0;
+    j->replica = 1;
+    at = sim_spec_of(s, j->profile);
+    return at >= 0 ? fit_spec(s, l, at, j, err) : 0;
 }
 
 struct sortable {
@@ -236,9 +322,9 @@ static int add(struct sortable **jobs, size_t *n, size_t *cap, const struct sort
 
 static int check_head(const struct line *l, struct merr *err)
 {
-    for (int c = 0; c < COLUMNS; c++)
+    for (size_t c = 0; c < l->columns; c++)
         if (strcmp(l->field[c], columns[c]) != 0)
-            return merr_set(err, -EINVAL, "line %zu: column %d is '%s': want '%s'", l->number, c + 1, l->field[c],
+            return merr_set(err, -EINVAL, "line %zu: column %zu is '%s': want '%s'", l->number, c + 1, l->field[c],
                             columns[c]);
     return 0;
 }
@@ -264,7 +350,7 @@ struct taken { /* so far */
     bool head; /* the line that names the columns */
 };
 
-static int take_line(const struct sim_setup *s, const char *text, size_t len, struct taken *t, struct merr *err)
+static int take_line(struct sim_setup *s, const char *text, size_t len, struct taken *t, struct merr *err)
 {
     struct sortable job = {.line = t->line.number};
 
@@ -278,7 +364,7 @@ static int take_line(const struct sim_setup *s, const char *text, size_t len, st
     return add(&t->jobs, &t->n, &t->cap, &job, err);
 }
 
-int sim_trace_parse(const struct sim_setup *s, const char *text, size_t len, struct sim_trace *ret, struct merr *err)
+int sim_trace_parse(struct sim_setup *s, const char *text, size_t len, struct sim_trace *ret, struct merr *err)
 {
     struct taken t = {.n = 0};
     int r;

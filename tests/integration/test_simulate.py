@@ -7,6 +7,7 @@ import xml.etree.ElementTree
 
 import pytest
 
+from tests import specs
 from tests.cluster import BIN
 from tests.patience import PATIENCE_S
 
@@ -124,3 +125,77 @@ def test_as_server_learns_the_rates_and_is_nearly_as_soon_as_who_knows_them(file
     assert learns["jobs"] != all_figures["muster"]["jobs"], "it is told less"
     # these jobs last minutes, and half of them begin before any has shown a rate; on longer ones it is within 5 %
     assert learns["jct_avg_s"] < 1.2 * all_figures["muster"]["jct_avg_s"]
+
+
+# --- jobs with a spec -------------------------------------------------------------------------------------------------
+
+LINKED = {"classes": {"old": {"nodes": 4, "devices_per_node": 2, "gflops": 5000},
+                      "new": {"nodes": 2, "devices_per_node": 4, "gflops": 15000}},
+          "bandwidth": {"inside": {"bytes_per_s": 1e11}, "between": {"bytes_per_s": 1e9}}, "restart_s": 30}
+
+
+@pytest.fixture(scope="module", name="planned")
+def specs_in_a_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("planned")
+    spec = specs.train(folder / "corpus.txt", devices=4)
+    spec["devices"] = {"min": 4, "max": 4}
+    spec["train"]["model"] = {"family": "llama", "layers": 16, "hidden": 1024, "heads": 16, "ffn": 2816,
+                              "context": 1024, "vocab": 4096}
+    spec["train"]["batch"] = {"sequences": 16, "micro": 1}
+    spec["parallel"] = {"tp": 4, "virtual_workers": 4}
+    (folder / "tp4.json").write_text(json.dumps(spec))
+    (folder / "cluster.json").write_text(json.dumps(LINKED))
+    return folder
+
+
+def played(folder, *lines, args=(), ok=0):
+    (folder / "trace.csv").write_text("\n".join([HEAD + ",spec", *lines]) + "\n")
+    out = subprocess.run([f"{BIN}/muster", "simulate", "--trace", "trace.csv", "--cluster", "cluster.json", "-o",
+                          "json", *args], cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert out.returncode == ok, out.stderr
+    return {j["id"]: j for j in json.loads(out.stdout)["jobs"]} if ok == 0 else out.stderr
+
+
+def step_s(folder, class_, *sets):
+    out = subprocess.run([f"{BIN}/muster", "plan", "tp4.json", "--cluster", "cluster.json", "--class", class_, "-o",
+                          "json", *sets], cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    return json.loads(out.stdout)["plan"]["step_ms"] / 1e3
+
+
+def test_a_job_with_a_spec_is_as_fast_as_the_planner_says_on_each_class(planned):
+    """On nodes of two devices its sums over tp go between nodes."""
+    jobs = played(planned, "a,0,,4,4,0,1000,1,,new,0,tp4.json", "b,0,,4,4,0,1000,1,,old,0,tp4.json")
+    assert jobs["a"]["finish_s"] == pytest.approx(1000 * step_s(planned, "new"), rel=1e-3)
+    assert jobs["b"]["finish_s"] == pytest.approx(1000 * step_s(planned, "old"), rel=1e-3)
+    assert jobs["b"]["finish_s"] > 4 * jobs["a"]["finish_s"], "slower devices and links"
+
+
+def test_devices_that_lie_apart_make_a_job_with_a_spec_slower(planned):
+    """The same devices, in nodes of two instead of four."""
+    apart = dict(LINKED, classes={"new": dict(LINKED["classes"]["new"], nodes=4, devices_per_node=2)})
+    near = played(planned, "a,0,,4,4,0,1000,1,,new,0,tp4.json")["a"]
+    (planned / "cluster.json").write_text(json.dumps(apart))
+    try:
+        far = played(planned, "a,0,,4,4,0,1000,1,,new,0,tp4.json")["a"]
+    finally:
+        (planned / "cluster.json").write_text(json.dumps(LINKED))
+    assert far["finish_s"] > 1.5 * near["finish_s"]
+
+
+def test_a_server_has_the_plan_before_a_job_with_a_spec_has_run(planned):
+    jobs = played(planned, *(f"j{i},{i * 10},,4,4,0,500,1,,*,1,tp4.json" for i in range(6)), args=["--as-server"])
+    assert len(jobs) == 6 and all(j["finish_s"] > j["start_s"] for j in jobs.values())
+
+
+@pytest.mark.parametrize("line,words", [
+    ("a,0,big,4,4,0,10,1,,*,0,tp4.json", "job_type 'big': want nothing"),
+    ("a,0,,4,4,3,10,1,,*,0,tp4.json", "virtual_workers '3': want 0, or 4"),
+    ("a,0,,5,7,0,10,1,,*,0,tp4.json", "no whole number of replicas of 4 devices"),
+    ("a,0,,4,4,0,10,1,,*,0,none.json", "line 2: spec 'none.json'"),
+    ("a,0,,4,4,0,10,1,,*,0,command.json", "a command's rates cannot be planned"),
+    ("a,0,,4,4,0,10,1,,*,0", "11 columns, want 12"),
+    ("a,0,,4,4,0,10,1,,*,0,", "a kind of job that the throughputs name"),
+])
+def test_what_a_job_with_a_spec_cannot_be_is_named_with_its_line(planned, line, words):
+    (planned / "command.json").write_text(json.dumps({"command": {"argv": ["true"]}}))
+    assert words in played(planned, line, ok=4)
