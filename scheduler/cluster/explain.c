@@ -114,9 +114,13 @@ struct explain_wait explain_wait(const struct explain_tally *tally, const struct
                              .behind = v->behind,
                              .bound = types != j->types,
                              .rack = j->within};
+    int64_t shared;
     int32_t most;
 
     sched_job_range(j, &w.need, &most);
+    w.replica = j->replica > 1 ? j->replica : 1;
+    shared = j->workers > 0 ? (int64_t)j->workers * w.replica : j->max;
+    w.most = shared < j->max ? (int32_t)shared : j->max;
     w.code = v->n > 0                                                  ? EXPLAIN_ASSIGNED
              : in->n_nodes == 0                                        ? EXPLAIN_NO_NODES
              : most < w.need                                           ? EXPLAIN_NO_LAYOUT
@@ -173,13 +177,28 @@ static void add_help(struct explain_cause *c, enum explain_help_kind kind, uint6
         c->help[c->n_help++] = (struct explain_help){.kind = kind, .job = job, .n = n};
 }
 
-/* Jobs that hold what it could use, in order of id as they come. */
+/* Jobs that hold what it could use: those that hold most of it first, for their end helps most; equals as they come. */
 static void blame_holders(const struct sched_input *in, const struct sched_plan *plan, size_t job,
                           struct explain_cause *c)
 {
-    for (size_t i = 0; i < in->n_jobs && c->n_behind < EXPLAIN_BEHIND_MAX; i++)
-        if (i != job && holds(in, plan, i, sched_job_types(&in->jobs[job])) > 0)
-            c->behind[c->n_behind++] = in->jobs[i].id;
+    int32_t held[EXPLAIN_BEHIND_MAX];
+
+    for (size_t i = 0; i < in->n_jobs; i++) {
+        int32_t n = i != job ? holds(in, plan, i, sched_job_types(&in->jobs[job])) : 0;
+        size_t at = c->n_behind;
+
+        while (at > 0 && held[at - 1] < n)
+            at--;
+        if (n == 0 || at == EXPLAIN_BEHIND_MAX)
+            continue;
+        c->n_behind += c->n_behind < EXPLAIN_BEHIND_MAX;
+        for (size_t k = c->n_behind - 1; k > at; k--) {
+            held[k] = held[k - 1];
+            c->behind[k] = c->behind[k - 1];
+        }
+        held[at] = n;
+        c->behind[at] = in->jobs[i].id;
+    }
 }
 
 /* Of all that wait; this one's is what is wanted. */
@@ -197,7 +216,7 @@ static int foresee(const struct sched_input *in, const struct sched_plan *plan, 
 static void advise(const struct sched_input *in, size_t job, struct explain_cause *c)
 {
     const struct explain_wait *w = &c->wait;
-    int32_t step = in->jobs[job].replica > 1 ? in->jobs[job].replica : 1, fits = w->free - w->free % step;
+    int32_t step = w->replica > 1 ? w->replica : 1, fits = w->free - w->free % step, may;
 
     switch (w->code) {
     case EXPLAIN_INSUFFICIENT:
@@ -220,7 +239,11 @@ static void advise(const struct sched_input *in, size_t job, struct explain_caus
         add_help(c, EXPLAIN_RAISE_RUNNING, 0, 0);
         break;
     case EXPLAIN_LIMIT:
-        add_help(c, EXPLAIN_RAISE_QUOTA, 0, 0);
+        may = w->limit > w->held ? w->limit - w->held : 0;
+        may = w->need > w->limit ? w->limit : may;
+        add_help(c, EXPLAIN_RAISE_QUOTA, 0, w->limit > 0 && w->need > w->limit ? w->need : 0);
+        if (may - may % step > 0)
+            add_help(c, EXPLAIN_LOWER_MIN, 0, may - may % step);
         break;
     case EXPLAIN_DRAINED:
         add_help(c, EXPLAIN_UNDRAIN, 0, 0);
@@ -238,7 +261,9 @@ static void advise(const struct sched_input *in, size_t job, struct explain_caus
         add_help(c, EXPLAIN_ADD_NODE, 0, 0);
         break;
     case EXPLAIN_NO_LAYOUT:
-        add_help(c, EXPLAIN_WIDEN, 0, 0);
+        add_help(c, EXPLAIN_RAISE_MAX, 0, w->need);
+        if (w->most >= step)
+            add_help(c, EXPLAIN_LOWER_MIN, 0, w->most - w->most % step);
         break;
     case EXPLAIN_CLOSING:
         add_help(c, EXPLAIN_SHORTEN, 0, 0);
@@ -318,7 +343,12 @@ static void say_cause(const struct explain_wait *w, char *ret, size_t size)
                        behind, w->need, free_ones, behind);
         return;
     case EXPLAIN_LIMIT:
-        if (w->limit > 0)
+        if (w->limit > 0 && w->need > w->limit)
+            (void)snprintf(ret, size,
+                           "takes %d device%s; its project, or one that it is within, may hold %d, so that it never "
+                           "starts",
+                           w->need, w->need == 1 ? "" : "s", w->limit);
+        else if (w->limit > 0)
             (void)snprintf(ret, size,
                            "takes %d device%s; its project, or one that it is within, holds %d of the %d that "
                            "it may",
@@ -342,11 +372,13 @@ static void say_cause(const struct explain_wait *w, char *ret, size_t size)
                        w->need, w->need == 1 ? "" : "s", w->total, w->drained, w->drained == 1 ? "is" : "are");
         return;
     case EXPLAIN_SPARES:
-        (void)snprintf(ret, size, "takes %d devices; the cluster has %d of its classes, and keeps %d of them as spares",
-                       w->need, w->total, w->spare);
+        (void)snprintf(ret, size,
+                       "takes %d device%s; the cluster has %d of its classes, and keeps %d of them as spares", w->need,
+                       w->need == 1 ? "" : "s", w->total, w->spare);
         return;
     case EXPLAIN_TOO_SMALL:
-        (void)snprintf(ret, size, "takes %d devices; the cluster has %d of its classes", w->need, w->total);
+        (void)snprintf(ret, size, "takes %d device%s; the cluster has %d of its classes", w->need,
+                       w->need == 1 ? "" : "s", w->total);
         return;
     case EXPLAIN_NO_CLASS:
         (void)snprintf(ret, size,
@@ -375,23 +407,27 @@ static void say_cause(const struct explain_wait *w, char *ret, size_t size)
         (void)snprintf(ret, size, "its array has %d tasks running, or about to, as many as it may", w->total);
         return;
     case EXPLAIN_MAX_DEVICES:
-        (void)snprintf(ret, size, "takes %d devices; its user may hold %d in the project, with those held now", w->need,
-                       w->total);
+        (void)snprintf(ret, size, "takes %d device%s; all jobs of its user in the project may hold %d together",
+                       w->need, w->need == 1 ? "" : "s", w->total);
         return;
     case EXPLAIN_NO_LAYOUT:
-        (void)snprintf(ret, size, "no whole number of replicas lies between devices.min and devices.max");
+        (void)snprintf(ret, size,
+                       "a replica takes %d device%s, and no whole number of them lies between devices.min and "
+                       "devices.max: the least is %d, the most that it may have %d",
+                       w->replica, w->replica == 1 ? "" : "s", w->need, w->most);
         return;
     case EXPLAIN_SHRUNK:
-        (void)snprintf(ret, size, "runs on %d of the %d devices it could use: %s", w->has, w->need, free_ones);
+        (void)snprintf(ret, size, "runs on %d of the %d devices it could use: %s%s", w->has, w->need, free_ones,
+                       w->free > 0 ? "; it gets them in a full round, if they gain more than a restart costs" : "");
         return;
     case EXPLAIN_CLOSING:
         if (w->until_us > 0)
             clock_rfc3339(w->until_us, at);
         (void)snprintf(
             ret, size,
-            "takes %d devices; those that are free are to be in maintenance, kept for others or gone%s%s, before its "
+            "takes %d device%s; those that are free are to be in maintenance, kept for others or gone%s%s, before its "
             "time limit is over",
-            w->need, w->until_us > 0 ? " from " : "", at);
+            w->need, w->need == 1 ? "" : "s", w->until_us > 0 ? " from " : "", at);
         return;
     case EXPLAIN_RESERVATION:
         if (w->until_us > 0)
@@ -462,8 +498,14 @@ static void help_text(const struct explain_help *h, char *ret, size_t size)
     case EXPLAIN_RAISE_POWER:
         (void)snprintf(ret, size, "wait for a job to end, or raise musterd --power-cap");
         return;
+    case EXPLAIN_RAISE_MAX:
+        (void)snprintf(ret, size, "raise devices.max to %d", h->n);
+        return;
     case EXPLAIN_RAISE_QUOTA:
-        (void)snprintf(ret, size, "raise the quota of its project, or end another of its jobs");
+        if (h->n > 0)
+            (void)snprintf(ret, size, "raise the quota of its project to %d", h->n);
+        else
+            (void)snprintf(ret, size, "raise the quota of its project, or end another of its jobs");
         return;
     }
     ret[0] = '\0';

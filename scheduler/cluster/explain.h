@@ -63,8 +63,9 @@ struct explain_wait { /* the short of it, cheap enough for every job of every ro
     int64_t
         until_us; /* CLOSING: when the first node closes on which devices are free; BACK_OFF, RESERVATION: wall, when
                          it is over; 0: nobody says */
-    bool bound;   /* it stays on the type that it began on */
-    bool rack;    /* it takes them within one rack alone */
+    int32_t replica, most; /* NO_LAYOUT: devices of a replica, and the most that it takes */
+    bool bound;            /* it stays on the type that it began on */
+    bool rack;             /* it takes them within one rack alone */
 };
 
 enum explain_help_kind {
@@ -73,12 +74,13 @@ enum explain_help_kind {
     EXPLAIN_PRIORITY,  /* above that of job */
     EXPLAIN_UNDRAIN,
     EXPLAIN_ADD_NODE,
-    EXPLAIN_WIDEN, /* lower its minimum or allow more classes */
-    EXPLAIN_RAISE_QUOTA,
+    EXPLAIN_WIDEN,         /* lower its minimum or allow more classes */
+    EXPLAIN_RAISE_QUOTA,   /* n: to so many, or it never starts; 0: by as many as it takes */
     EXPLAIN_SHORTEN,       /* its time limit */
     EXPLAIN_RELEASE,       /* let it change classes */
     EXPLAIN_RAISE_RUNNING, /* the ceiling of its project or array */
     EXPLAIN_RAISE_POWER,
+    EXPLAIN_RAISE_MAX, /* n: devices.max, to so many */
 };
 
 struct explain_help {
@@ -96,7 +98,8 @@ struct explain_cause {
     struct explain_wait wait;
     struct explain_class classes[RATES_TYPES_MAX];
     size_t n_classes;
-    uint64_t behind[EXPLAIN_BEHIND_MAX]; /* jobs that hold what it could use, or go before it */
+    uint64_t behind[EXPLAIN_BEHIND_MAX]; /* jobs that hold what it could use, those that hold most first; or that go
+                                            before it */
     size_t n_behind;
     struct explain_help help[EXPLAIN_HELP_MAX];
     size_t n_help;

@@ -107,6 +107,49 @@ static void a_job_that_waits_for_others_names_them_and_when_they_end(void **stat
     assert_string_equal(text, "waits for 1 more device: it takes 2 at once and 1 such device is free");
 }
 
+/* Whose end helps most is named first, whatever the order of ids. */
+static void those_that_hold_most_are_named_first(void **state)
+{
+    struct explain_cause c;
+    struct world w;
+
+    (void)state;
+    world_init(&w, 2, 4);
+    add(&w, 1, 1, 1)->fixed = true;
+    add(&w, 3, 3, 3)->fixed = true;
+    add(&w, 2, 2, 2)->fixed = true;
+    w.places[1].node = 1;
+    add(&w, 4, 4, 0);
+    c = why(&w, 3);
+    assert_int_equal(c.n_behind, 3);
+    assert_int_equal(c.behind[0], 2);
+    assert_int_equal(c.behind[1], 3);
+    assert_int_equal(c.behind[2], 1);
+    assert_int_equal(c.help[0].job, 2);
+}
+
+/* What is advised must let it start: not to end another job where the project never may hold as many. */
+static void advice_for_what_never_starts_says_by_how_much(void **state)
+{
+    struct explain_cause c;
+    struct world w;
+    struct sched_job *j;
+
+    (void)state;
+    world_init(&w, 4, 4);
+    w.tenants[1].quota = 6;
+    w.tenants[1].borrow = 0;
+    j = add(&w, 8, 8, 0);
+    j->tenant = 1;
+    j->replica = 4;
+    c = why(&w, 0);
+    assert_int_equal(c.wait.code, EXPLAIN_LIMIT);
+    assert_int_equal(c.help[0].kind, EXPLAIN_RAISE_QUOTA);
+    assert_int_equal(c.help[0].n, 8);
+    assert_int_equal(c.help[1].kind, EXPLAIN_LOWER_MIN);
+    assert_int_equal(c.help[1].n, 4);
+}
+
 static void by_time_limits_it_is_said_when_a_job_starts_whatever_its_work_left(void **state)
 {
     struct explain_cause c;
@@ -157,7 +200,7 @@ static void each_cause_that_the_cluster_has_is_told_apart(void **state)
         {1, 4, 0, 5, 5, 1, 1, 0, EXPLAIN_TOO_SMALL, EXPLAIN_ADD_NODE},
         {1, 4, 0, 1, 1, 1, 2, 0, EXPLAIN_NO_CLASS, EXPLAIN_ADD_NODE},
         {1, 1, 3, 4, 4, 1, 1, 0, EXPLAIN_DRAINED, EXPLAIN_UNDRAIN},
-        {1, 4, 0, 3, 3, 2, 1, 0, EXPLAIN_NO_LAYOUT, EXPLAIN_WIDEN},
+        {1, 4, 0, 3, 3, 2, 1, 0, EXPLAIN_NO_LAYOUT, EXPLAIN_RAISE_MAX},
         {1, 4, 0, 2, 2, 1, 1, 1, EXPLAIN_LIMIT, EXPLAIN_RAISE_QUOTA},
     };
 
@@ -308,6 +351,8 @@ static void each_cause_is_told_with_the_figures_of_what_is_in_the_way(void **sta
          "limit that ends before j12 starts it may have them"},
         {{.code = EXPLAIN_LIMIT, .need = 2, .limit = 8, .held = 7},
          "takes 2 devices; its project, or one that it is within, holds 7 of the 8 that it may"},
+        {{.code = EXPLAIN_LIMIT, .need = 9, .limit = 8, .held = 7},
+         "takes 9 devices; its project, or one that it is within, may hold 8, so that it never starts"},
         {{.code = EXPLAIN_LIMIT, .need = 2}, "its project holds as many devices as it may; it takes 2"},
         {{.code = EXPLAIN_FRAGMENTED, .need = 4, .free = 5, .side_by_side = 3},
          "5 devices are free, but not 4 side by side; the most on one node are 3"},
@@ -318,6 +363,10 @@ static void each_cause_is_told_with_the_figures_of_what_is_in_the_way(void **sta
         {{.code = EXPLAIN_SPARES, .need = 8, .total = 8, .spare = 2},
          "takes 8 devices; the cluster has 8 of its classes, and keeps 2 of them as spares"},
         {{.code = EXPLAIN_TOO_SMALL, .need = 16, .total = 8}, "takes 16 devices; the cluster has 8 of its classes"},
+        {{.code = EXPLAIN_TOO_SMALL, .need = 1, .total = 0}, "takes 1 device; the cluster has 0 of its classes"},
+        {{.code = EXPLAIN_NO_LAYOUT, .need = 8, .replica = 4, .most = 6},
+         "a replica takes 4 devices, and no whole number of them lies between devices.min and devices.max: the least "
+         "is 8, the most that it may have 6"},
         {{.code = EXPLAIN_NO_CLASS}, "no node has devices of the classes it may use"},
         {{.code = EXPLAIN_NO_CLASS, .bound = true, .elsewhere = 4},
          "no node has devices of the class that it began on, and on which it stays; 4 of other classes are free, but "
@@ -334,10 +383,13 @@ static void each_cause_is_told_with_the_figures_of_what_is_in_the_way(void **sta
          "2023-11-14T22:13:20.000Z, before its time limit is over"},
         {{.code = EXPLAIN_SHRUNK, .need = 8, .has = 2},
          "runs on 2 of the 8 devices it could use: no such device is free"},
+        {{.code = EXPLAIN_SHRUNK, .need = 8, .has = 2, .free = 3},
+         "runs on 2 of the 8 devices it could use: 3 such devices are free; it gets them in a full round, if they gain "
+         "more than a restart costs"},
         {{.code = EXPLAIN_MAX_RUNNING, .total = 4}, "its project has 4 jobs running, or about to, as many as it may"},
         {{.code = EXPLAIN_ARRAY, .total = 8}, "its array has 8 tasks running, or about to, as many as it may"},
         {{.code = EXPLAIN_MAX_DEVICES, .need = 4, .total = 6},
-         "takes 4 devices; its user may hold 6 in the project, with those held now"},
+         "takes 4 devices; all jobs of its user in the project may hold 6 together"},
         {{.code = EXPLAIN_SINGLETON, .behind = 7}, "waits for j7, which has the same name and user"},
     };
 
@@ -395,6 +447,8 @@ static void the_figures_of_a_cause_are_those_of_the_round(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(those_that_hold_most_are_named_first),
+        cmocka_unit_test(advice_for_what_never_starts_says_by_how_much),
         cmocka_unit_test(by_time_limits_it_is_said_when_a_job_starts_whatever_its_work_left),
         cmocka_unit_test(a_job_that_waits_for_others_names_them_and_when_they_end),
         cmocka_unit_test(an_elastic_holder_is_expected_to_give_way),
