@@ -49,7 +49,7 @@
 #define FILES_WANTED 65536
 #define STANDBY_MS 100         /* between two looks at who leads */
 #define FILES_OWN 512          /* that are no connections */
-#define CONNECTIONS_MOST 16384 /* of each node two or three: what waits for orders, reports, keys of a rendezvous */
+#define CONNECTIONS_MOST 49152 /* of each node two or three: what waits for orders, reports, keys of a rendezvous */
 #define LAS_US 14400000000     /* device time after which the policy las puts a job into its second queue */
 
 struct settings {

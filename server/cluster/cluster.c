@@ -73,22 +73,22 @@ struct node *cluster_add(struct cluster *cl, const char *name, uint64_t version)
     return n;
 }
 
-void cluster_drop(struct cluster *cl, struct node *n)
-{
-    size_t at = 0;
-
-    while (cl->nodes[at] != n)
-        at++;
-    memmove(&cl->nodes[at], &cl->nodes[at + 1], (cl->n_nodes - at - 1) * sizeof(struct node *));
-    cl->n_nodes--;
-    node_free(n);
-    cluster_slots_changed(cl);
-}
-
 static void take_least(int *least, int value)
 {
     if (value > 0 && (*least == 0 || value < *least))
         *least = value;
+}
+
+static void count_slots(struct classes *all, const struct node *n)
+{
+    for (size_t k = 0; k < n->n_slots; k++) {
+        const struct slot *s = &n->slots[k];
+
+        if (!s->trains)
+            all->command |= UINT64_C(1) << s->class_;
+        take_least(&all->memory_mib[s->class_], strcmp(s->kind, "gpu") == 0 ? 0 : s->memory_mib);
+        take_least(&all->threads[s->class_], s->threads);
+    }
 }
 
 void cluster_slots_changed(struct cluster *cl)
@@ -99,15 +99,26 @@ void cluster_slots_changed(struct cluster *cl)
     memset(all->memory_mib, 0, sizeof(all->memory_mib));
     memset(all->threads, 0, sizeof(all->threads));
     for (size_t i = 0; i < cl->n_nodes; i++)
-        for (size_t k = 0; k < cl->nodes[i]->n_slots; k++) {
-            const struct slot *s = &cl->nodes[i]->slots[k];
-
-            if (!s->trains)
-                all->command |= UINT64_C(1) << s->class_;
-            take_least(&all->memory_mib[s->class_], strcmp(s->kind, "gpu") == 0 ? 0 : s->memory_mib);
-            take_least(&all->threads[s->class_], s->threads);
-        }
+        count_slots(all, cl->nodes[i]);
     cl->sites++;
+}
+
+void cluster_slots_came(struct cluster *cl, const struct node *n)
+{
+    count_slots(&cl->classes, n);
+    cl->sites++;
+}
+
+void cluster_drop(struct cluster *cl, struct node *n)
+{
+    size_t at = 0;
+
+    while (cl->nodes[at] != n)
+        at++;
+    memmove(&cl->nodes[at], &cl->nodes[at + 1], (cl->n_nodes - at - 1) * sizeof(struct node *));
+    cl->n_nodes--;
+    node_free(n);
+    cluster_slots_changed(cl);
 }
 
 struct slot *cluster_slot(const struct cluster *cl, const struct job_place *p)

@@ -15,7 +15,7 @@
 #include "server/cluster/project.h"
 #include "server/cluster/roster.h"
 
-#define CLUSTER_NODES_MAX 4096
+#define CLUSTER_NODES_MAX 16384
 
 struct class_profiles;
 
@@ -45,8 +45,11 @@ struct node *cluster_add(struct cluster *cl, const char *name, uint64_t version)
 /* The node leaves the list and is freed; no other must have a link to it. */
 void cluster_drop(struct cluster *cl, struct node *n);
 
-/* The slots of some node are others now: which classes training may use, and the sites. */
+/* The slots of some node are others now: which classes training may use, and the sites. All nodes are looked at. */
 void cluster_slots_changed(struct cluster *cl);
+
+/* The same of a node that has lost none. Quick: thousands of nodes come at a time. */
+void cluster_slots_came(struct cluster *cl, const struct node *n);
 
 /* The slot at a place; NULL: it is not there any more. */
 struct slot *cluster_slot(const struct cluster *cl, const struct job_place *p);

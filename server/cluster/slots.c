@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
+#include "server/cluster/cluster.h"
 #include "server/cluster/stragglers.h"
 
 /* Whether a node or a class may have this name, in so many bytes: letters, digits, . _ - */
@@ -72,8 +73,30 @@ bool slots_usable(const struct slot *s)
     return !s->stale && !s->ill;
 }
 
-void slots_take(struct node *n, struct slots *s)
+static bool is_same(const struct slot *a, const struct slot *b)
 {
+    return a->slot == b->slot && strcmp(a->kind, b->kind) == 0 && a->class_ == b->class_ && a->threads == b->threads &&
+           a->memory_mib == b->memory_mib && a->trains == b->trains;
+}
+
+/* Whether s has all slots of the node as they are. */
+static bool keeps(const struct node *n, const struct slots *s)
+{
+    for (size_t i = 0; i < n->n_slots; i++) {
+        size_t k = 0;
+
+        while (k < s->n && !is_same(&s->v[k], &n->slots[i]))
+            k++;
+        if (k == s->n)
+            return false;
+    }
+    return true;
+}
+
+void slots_take(struct cluster *cl, struct node *n, struct slots *s)
+{
+    bool kept = keeps(n, s);
+
     for (size_t i = 0; i < s->n; i++)
         for (size_t k = 0; k < n->n_slots; k++)
             if (n->slots[k].slot == s->v[i].slot) {
@@ -93,6 +116,10 @@ void slots_take(struct node *n, struct slots *s)
     n->slots = s->v;
     n->n_slots = s->n;
     *s = (struct slots){.n = 0};
+    if (kept)
+        cluster_slots_came(cl, n);
+    else
+        cluster_slots_changed(cl);
 }
 
 json_t *slots_record(const struct classes *k, const struct node *n)

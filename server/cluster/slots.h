@@ -14,6 +14,8 @@
 
 #define SLOTS_MAX 256 /* of a node */
 
+struct cluster;
+
 struct slots { /* that a node is to have */
     struct slot *v;
     size_t n;
@@ -23,8 +25,8 @@ struct slots { /* that a node is to have */
  * more classes than a cluster has; -ENOMEM. */
 int slots_read(struct classes *k, const json_t *list, struct slots *ret);
 
-/* They are the node's, and s is empty; those in use keep their job. */
-void slots_take(struct node *n, struct slots *s);
+/* They are the slots of this node of the cluster, and s is empty; those in use keep their job. */
+void slots_take(struct cluster *cl, struct node *n, struct slots *s);
 
 /* As slots_read() reads them; new. */
 json_t *slots_record(const struct classes *k, const struct node *n);

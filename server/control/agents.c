@@ -181,8 +181,7 @@ static void take_registration(struct core *c, struct call *call, const struct re
     if (is_others(n, r))
         contact_replace(c, n);
     n_vanishing = find_vanishing(n, r->slots, vanishing);
-    slots_take(n, slots);
-    cluster_slots_changed(&c->cluster);
+    slots_take(&c->cluster, n, slots);
     rebooted = r->boot_id[0] && n->boot_id[0] && strcmp(r->boot_id, n->boot_id) != 0;
     utf8_copy(n->address, sizeof(n->address), r->address);
     utf8_copy(n->release, sizeof(n->release), r->version);

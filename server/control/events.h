@@ -16,7 +16,7 @@
 #include "server/cluster/notes.h"
 #include "server/http/http_req.h"
 
-#define EVENTS_FOLLOWERS_MAX 4096
+#define EVENTS_FOLLOWERS_MAX 16384
 #define EVENTS_NOTE_BYTES 4096     /* of an event that a rank writes, as it is kept */
 #define EVENTS_JOB_BYTES (1 << 20) /* of a job's events that are not of its state: the newest stay */
 #define EVENTS_LATE_NOTES 250      /* taken in after a job has ended; more are counted */

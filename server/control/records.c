@@ -417,7 +417,7 @@ int records_take_node(struct core *c, const struct store_row *row, struct merr *
         free(slots.v);
         return merr_set(err, -ENOMEM, "out of memory for a node");
     }
-    slots_take(n, &slots);
+    slots_take(&c->cluster, n, &slots);
     stragglers_load(n, &c->cfg.slow, json_object_get(o, "slots"));
     copy_text(n->address, sizeof(n->address), o, "address");
     copy_text(n->release, sizeof(n->release), o, "version");
@@ -434,7 +434,6 @@ int records_take_node(struct core *c, const struct store_row *row, struct merr *
     n->leaving = json_is_true(json_object_get(o, "leaving"));
     n->contact = NODE_UNKNOWN;
     n->seen_us = c->now.mono_us;
-    cluster_slots_changed(&c->cluster);
     return 0;
 }
 

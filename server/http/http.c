@@ -724,7 +724,8 @@ static int open_listener(const struct http_cfg *cfg, int *ret_fd, int *ret_port,
     if (fd < 0)
         return merr_errno(err, -errno, "cannot make a socket");
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-    if (bind(fd, (struct sockaddr *)&address, len) < 0 || listen(fd, 1024) < 0)
+    if (bind(fd, (struct sockaddr *)&address, len) < 0 ||
+        listen(fd, cfg->max_connections ? cfg->max_connections : MAX_CONNECTIONS) < 0)
         return errno == EADDRINUSE ? merr_set(err, -EADDRINUSE,
                                               "cannot listen on %s port %d: another program does; "
                                               "stop it or choose another port",

@@ -16,11 +16,13 @@
 #define MAGIC 0x31736572656e6f64ull
 #define END ".series"
 #define DAY_S 86400
+#define LOOK_S 60   /* between two looks for a file that may go, once there was none */
 #define TOGETHER 64 /* samples that are read at once */
 
 struct node_series {
     char folder[4000];
     int64_t limit, bytes; /* of all files */
+    int64_t full_s;       /* when no file was found that may go */
 };
 
 struct head {
@@ -107,6 +109,7 @@ int node_series_open(const char *folder, int64_t limit, struct node_series **ret
         return r;
     }
     s->limit = limit;
+    s->full_s = INT64_MIN / 2;
     s->bytes = survey(s, oldest, &wrote_s);
     *ret = s;
     return 0;
@@ -122,12 +125,18 @@ static int make_room(struct node_series *s, int64_t bytes, int64_t now_s)
 {
     while (s->bytes + bytes > s->limit) {
         char oldest[NAME_MAX + 1], path[PATH_MAX];
-        int64_t wrote_s, sum = survey(s, oldest, &wrote_s);
+        int64_t wrote_s, sum;
+
+        if (now_s >= s->full_s && now_s < s->full_s + LOOK_S)
+            return -ENOSPC; /* each node without a file asks again with each sample */
+        sum = survey(s, oldest, &wrote_s);
 
         if (sum + bytes > s->limit &&
             (wrote_s > now_s - DAY_S || snprintf(path, sizeof(path), "%s/%s", s->folder, oldest) >= (int)sizeof(path) ||
-             unlink(path) < 0))
+             unlink(path) < 0)) {
+            s->full_s = now_s;
             return -ENOSPC;
+        }
         s->bytes = sum + bytes > s->limit ? survey(s, oldest, &wrote_s) : sum;
     }
     return 0;

@@ -35,6 +35,7 @@
 #define KEEP_BYTES (64 << 10) /* of a connection's buffer between two answers */
 #define READ_BYTES 16384
 #define EVERY_US 1000000
+#define COME_US 200 /* from one agent that begins to the next: a kernel queues only so many connections */
 #define LOOK_US 2000    /* between two looks at what is due */
 #define AGAIN_US 200000 /* after a connection that failed */
 #define REGISTER "POST /v1/agents/register "
@@ -627,6 +628,8 @@ static void loop(void)
 
 static void make_agents(void)
 {
+    int64_t now = clock_mono_us();
+
     s.agents = calloc((size_t)s.n, sizeof(*s.agents));
     s.runs = calloc(RUNS_MAX, sizeof(*s.runs));
     if (!s.agents || !s.runs)
@@ -642,7 +645,7 @@ static void make_agents(void)
             buf_init(&c->in, ANSWER_MAX);
             buf_init(&c->out, 1 << 20);
         }
-        a->line[REPORT].due_us = 0;
+        a->line[REPORT].due_us = now + i * COME_US;
     }
 }
 

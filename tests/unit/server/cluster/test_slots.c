@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/cluster/cluster.h"
 #include "server/cluster/slots.h"
 
 static int read_text(struct classes *k, const char *text, struct slots *ret)
@@ -100,13 +101,14 @@ static void gpus_train_only_where_that_is_said(void **state)
 
 static void a_slot_keeps_its_job_and_a_slow_device_its_verdict_while_it_is_of_its_class(void **state)
 {
-    struct classes k = {.n = 0};
+    struct cluster cl = {.n_nodes = 0};
     struct node *n = calloc(1, sizeof(*n));
     struct slots s;
 
     (void)state;
-    assert_int_equal(read_text(&k, "[{\"slot\": 1, \"class\": \"a\"}, {\"slot\": 2, \"class\": \"a\"}]", &s), 0);
-    slots_take(n, &s);
+    assert_int_equal(read_text(&cl.classes, "[{\"slot\": 1, \"class\": \"a\"}, {\"slot\": 2, \"class\": \"a\"}]", &s),
+                     0);
+    slots_take(&cl, n, &s);
     assert_int_equal(n->n_slots, 2);
     assert_int_equal(s.n, 0);
     for (size_t i = 0; i < 2; i++) {
@@ -114,12 +116,12 @@ static void a_slot_keeps_its_job_and_a_slow_device_its_verdict_while_it_is_of_it
         n->slots[i].rank = (int)i;
         n->slots[i].ill = n->slots[i].spare = n->slots[i].slow.slow = true;
     }
-    assert_int_equal(read_text(&k,
+    assert_int_equal(read_text(&cl.classes,
                                "[{\"slot\": 2, \"class\": \"b\"}, {\"slot\": 1, \"class\": \"a\"}, {\"slot\": 3, "
                                "\"class\": \"a\"}]",
                                &s),
                      0);
-    slots_take(n, &s);
+    slots_take(&cl, n, &s);
     assert_true(node_slot(n, 1)->job == 7 && node_slot(n, 1)->slow.slow && node_slot(n, 1)->spare);
     assert_true(node_slot(n, 2)->job == 7 && node_slot(n, 2)->rank == 1 && node_slot(n, 2)->ill);
     assert_false(node_slot(n, 2)->slow.slow); /* another kind of device is another device */
@@ -132,22 +134,22 @@ static void a_slot_keeps_its_job_and_a_slow_device_its_verdict_while_it_is_of_it
 
 static void what_is_written_is_read(void **state)
 {
-    struct classes k = {.n = 0};
+    struct cluster cl = {.n_nodes = 0};
     struct node *n = calloc(1, sizeof(*n));
     json_auto_t *first = NULL, *second = NULL;
     struct slots s;
 
     (void)state;
-    assert_int_equal(read_text(&k,
+    assert_int_equal(read_text(&cl.classes,
                                "[{\"slot\": 5, \"class\": \"a\", \"kind\": \"gpu\", \"threads\": 3, "
                                "\"memory_mib\": 9, \"trains\": true}]",
                                &s),
                      0);
-    slots_take(n, &s);
-    first = slots_record(&k, n);
-    assert_int_equal(slots_read(&k, first, &s), 0);
-    slots_take(n, &s);
-    second = slots_record(&k, n);
+    slots_take(&cl, n, &s);
+    first = slots_record(&cl.classes, n);
+    assert_int_equal(slots_read(&cl.classes, first, &s), 0);
+    slots_take(&cl, n, &s);
+    second = slots_record(&cl.classes, n);
     assert_true(json_equal(first, second));
     assert_true(slots_usable(&n->slots[0]));
     n->slots[0].stale = true; /* a process of a run that is over is on it */

@@ -196,6 +196,8 @@ static void all_files_together_have_a_limit(void **state)
     assert_int_equal(node_series_put(s, "n2", &x), -ENOSPC); /* the other one is still written to */
     assert_int_equal(node_series_put(s, "n1", &x), 0);
     assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
+    assert_int_equal(node_series_put(s, "n2", &x), -ENOSPC); /* the folder is looked through once a minute */
+    x.at_s += 60;
     assert_int_equal(node_series_put(s, "n2", &x), 0); /* that one has been silent for days */
     assert_int_equal(access(path, F_OK), -1);
     assert_int_equal(node_series_put(s, "../n3", &x), -EINVAL);
