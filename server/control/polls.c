@@ -23,7 +23,7 @@
 #include "server/http/call.h"
 
 #define WAITERS_MAX (3 * CLUSTER_NODES_MAX) /* of each node its orders, and keys of two runs */
-#define WRITTEN 16 /* runs whose assignments are kept for the next node of a pass */
+#define WRITTEN 16                          /* runs whose assignments are kept for the next node of a pass */
 #define HUNG_GRACE_S 1
 #define SET_BYTES ((size_t)256 << 20) /* of all assignments of a node: much more than its devices need */
 

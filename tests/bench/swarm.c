@@ -35,7 +35,7 @@
 #define KEEP_BYTES (64 << 10) /* of a connection's buffer between two answers */
 #define READ_BYTES 16384
 #define EVERY_US 1000000
-#define COME_US 200 /* from one agent that begins to the next: a kernel queues only so many connections */
+#define COME_US 200     /* from one agent that begins to the next: a kernel queues only so many connections */
 #define LOOK_US 2000    /* between two looks at what is due */
 #define AGAIN_US 200000 /* after a connection that failed */
 #define REGISTER "POST /v1/agents/register "
