@@ -100,7 +100,9 @@ struct job_spec {
             bool tie_embeddings;
             double norm_eps; /* 0: that of init.from, else 1e-5 */
             /* llama */
-            bool qkv_bias;
+            bool qkv_bias, qk_norm, fused;
+            int head_dim;          /* 0: that of init.from, else hidden / heads */
+            int window;            /* 0: none */
             double rope_theta;     /* 0: that of init.from, else 10000 */
             char rope_scaling[16]; /* "auto": as init.from says, else "none" */
             double rope_factor;

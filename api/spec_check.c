@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api/spec_read.h"
+#include "api/hf.h"
 #include "base/clock.h"
 
 #define DOCUMENT_WORKERS_MAX 1024 /* as scheduler/sequence/plan.h has them */
@@ -106,6 +107,13 @@ static void complete_model(struct reading *r)
         m->tie_embeddings = p ? p->tie_embeddings : m->family == MODEL_GPT2;
     if (absent(r, "/train/model/qkv_bias"))
         m->qkv_bias = p && p->qkv_bias;
+    if (absent(r, "/train/model/qk_norm"))
+        m->qk_norm = p && p->qk_norm;
+    if (absent(r, "/train/model/fused"))
+        m->fused = p && p->fused;
+    fill(r, "/train/model/head_dim", &m->head_dim,
+         p && absent(r, "/train/model/heads") && absent(r, "/train/model/hidden") ? p->head_dim : 0);
+    fill(r, "/train/model/window", &m->window, p ? p->window : 0);
     fill_number(r, "/train/model/norm_eps", &m->norm_eps, p ? p->norm_eps : 0);
     fill_number(r, "/train/model/rope_theta", &m->rope_theta, p ? p->rope_theta : 0);
     fill_number(r, "/train/model/rope_factor", &m->rope_factor, p && p->rope_factor > 0 ? p->rope_factor : 1);
@@ -180,13 +188,44 @@ int spec_complete(struct reading *r)
     return 0;
 }
 
+/* What Llama's kinds have, and what of it none has together. */
+static void check_kind(struct reading *r)
+{
+    typeof(r->spec->train.model) m = r->spec->train.model;
+    const struct hf_model kind = {
+        .family = m.family, .qkv_bias = m.qkv_bias, .qk_norm = m.qk_norm, .fused = m.fused, .window = m.window};
+    const struct {
+        const char *path;
+        bool given;
+    } of_llama[] = {{"/train/model/qk_norm", m.qk_norm},
+                    {"/train/model/fused", m.fused},
+                    {"/train/model/head_dim", m.head_dim > 0},
+                    {"/train/model/window", m.window > 0}};
+    int tp = r->spec->parallel.tp ? r->spec->parallel.tp : 1;
+
+    for (size_t i = 0; i < sizeof(of_llama) / sizeof(*of_llama); i++)
+        if (m.family == MODEL_GPT2 && of_llama[i].given && sound(r, of_llama[i].path, NULL))
+            faults_add(r->f, of_llama[i].path, "is for family 'llama'; gpt2 has none: leave it out");
+    if (m.family != MODEL_GPT2 && hf_model_fault(&kind) &&
+        sound(r, "/train/model/qkv_bias", "/train/model/qk_norm", "/train/model/fused", NULL))
+        faults_add(r->f, m.fused ? "/train/model/fused" : "/train/model/qk_norm", "%s: no known model has both",
+                   hf_model_fault(&kind));
+    if (m.family != MODEL_GPT2 && m.head_dim % 2 && sound(r, "/train/model/head_dim", NULL))
+        faults_add(r->f, "/train/model/head_dim", "heads of %d cannot be rotated; want an even number", m.head_dim);
+    if (m.fused && tp > m.kv_heads && sound(r, "/train/model/fused", "/parallel/tp", "/train/model/kv_heads", NULL))
+        faults_add(r->f, "/parallel/tp",
+                   "%d kv_heads in one tensor with the queries cannot be shared by %d ranks; "
+                   "want a tp that divides them",
+                   m.kv_heads, tp);
+}
+
 static void check_model(struct reading *r)
 {
     const struct job_spec *s = r->spec;
     typeof(s->train.model) m = s->train.model;
     bool gpt2 = m.family == MODEL_GPT2;
 
-    if (sound(r, "/train/model/hidden", "/train/model/heads", NULL) && m.hidden % m.heads)
+    if (sound(r, "/train/model/hidden", "/train/model/heads", NULL) && m.head_dim == 0 && m.hidden % m.heads)
         faults_add(r->f, "/train/model/heads", "hidden %d cannot be split over %d heads; want a divisor of hidden",
                    m.hidden, m.heads);
     if (sound(r, "/train/model/heads", "/train/model/kv_heads", NULL)) {
@@ -197,12 +236,13 @@ static void check_model(struct reading *r)
             faults_add(r->f, "/train/model/kv_heads", "%d heads cannot share %d kv_heads; want a divisor of heads",
                        m.heads, m.kv_heads);
     }
-    if (!gpt2 && sound(r, "/train/model/hidden", "/train/model/heads", NULL) && m.hidden % m.heads == 0 &&
-        m.hidden / m.heads % 2)
+    if (!gpt2 && sound(r, "/train/model/hidden", "/train/model/heads", NULL) && m.head_dim == 0 &&
+        m.hidden % m.heads == 0 && m.hidden / m.heads % 2)
         faults_add(r->f, "/train/model/heads", "heads of %d cannot be rotated: hidden / heads must be even",
                    m.hidden / m.heads);
     if (gpt2 && m.qkv_bias && sound(r, "/train/model/qkv_bias", NULL))
         faults_add(r->f, "/train/model/qkv_bias", "gpt2 has its own biases; leave it out");
+    check_kind(r);
     if (gpt2 && (m.rope_theta > 0 || strcmp(m.rope_scaling, "auto") != 0) &&
         sound(r, "/train/model/rope_theta", "/train/model/rope_scaling", NULL))
         faults_add(r->f, m.rope_theta > 0 ? "/train/model/rope_theta" : "/train/model/rope_scaling",

@@ -37,12 +37,14 @@ static const char *const memories[] = {"none", "all", "sqrt", "mimose", NULL};
 static const char *const on_brokens[] = {"cancel", "hold", NULL};
 static const char *const signals[] = {"none", "SIGUSR1", "SIGUSR2", "SIGHUP", "SIGINT", NULL};
 static const char *const rope_scalings[] = {"auto", "none", "linear", "llama3", NULL};
-static const char *const preset_names[] = {"gpt2-tiny", "gpt2-124m",    "gpt2-350m",    "gpt2-774m",
-                                           "gpt2-1.5b", "llama-tiny",   "llama-1b",     "llama-3b",
-                                           "llama-8b",  "qwen2.5-0.5b", "qwen2.5-1.5b", NULL};
+static const char *const preset_names[] = {"gpt2-tiny",    "gpt2-124m",  "gpt2-350m",  "gpt2-774m", "gpt2-1.5b",
+                                           "llama-tiny",   "llama-1b",   "llama-3b",   "llama-8b",  "qwen2.5-0.5b",
+                                           "qwen2.5-1.5b", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b",  "qwen3-8b",
+                                           "mistral-7b",   "phi-3-mini", NULL};
 
 #define LLAMA3(factor) .norm_eps = 1e-5, .rope_theta = 500000, .rope_scaling = "llama3", .rope_factor = (factor)
 #define QWEN25 .norm_eps = 1e-6, .rope_theta = 1000000, .qkv_bias = true
+#define QWEN3 .norm_eps = 1e-6, .rope_theta = 1000000, .qk_norm = true, .head_dim = 128
 
 const struct preset spec_presets[] = {
     {"gpt2-tiny", MODEL_GPT2, 4, 128, 4, 4, 512, 128, 256, true, .norm_eps = 0},
@@ -56,6 +58,13 @@ const struct preset spec_presets[] = {
     {"llama-8b", MODEL_LLAMA, 32, 4096, 32, 8, 14336, 131072, 128256, false, LLAMA3(8)},
     {"qwen2.5-0.5b", MODEL_LLAMA, 24, 896, 14, 2, 4864, 32768, 151936, true, QWEN25},
     {"qwen2.5-1.5b", MODEL_LLAMA, 28, 1536, 12, 2, 8960, 131072, 151936, true, QWEN25},
+    {"qwen3-0.6b", MODEL_LLAMA, 28, 1024, 16, 8, 3072, 40960, 151936, true, QWEN3},
+    {"qwen3-1.7b", MODEL_LLAMA, 28, 2048, 16, 8, 6144, 40960, 151936, true, QWEN3},
+    {"qwen3-4b", MODEL_LLAMA, 36, 2560, 32, 8, 9728, 40960, 151936, true, QWEN3},
+    {"qwen3-8b", MODEL_LLAMA, 36, 4096, 32, 8, 12288, 40960, 151936, false, QWEN3},
+    {"mistral-7b", MODEL_LLAMA, 32, 4096, 32, 8, 14336, 32768, 32000, false, .norm_eps = 1e-5, .window = 4096},
+    {"phi-3-mini", MODEL_LLAMA, 32, 3072, 32, 32, 8192, 4096, 32064, false, .norm_eps = 1e-5, .window = 2047,
+     .fused = true},
 };
 const size_t spec_presets_n = sizeof(spec_presets) / sizeof(spec_presets[0]);
 
@@ -117,6 +126,15 @@ const struct field spec_fields[] = {
      .computed = "the preset's, else 0", .help = "added to the variance in norms; 0: that of init.from, else 1e-5"},
     {"/train/model/qkv_bias", FIELD_BOOL, SCOPE_TRAIN, AT(train.model.qkv_bias), .computed = "the preset's, else false",
      .help = "queries, keys and values have biases, as in Qwen2 (llama)"},
+    {"/train/model/qk_norm", FIELD_BOOL, SCOPE_TRAIN, AT(train.model.qk_norm), .computed = "the preset's, else false",
+     .help = "queries and keys are normed head by head, as in Qwen3 (llama; on processors)"},
+    {"/train/model/fused", FIELD_BOOL, SCOPE_TRAIN, AT(train.model.fused), .computed = "the preset's, else false",
+     .help = "queries, keys and values are one tensor, as are gate and up: the files of Phi-3 (llama)"},
+    {"/train/model/head_dim", FIELD_INT, SCOPE_TRAIN, AT(train.model.head_dim), .lo = 0, .hi = 1024,
+     .computed = "the preset's, else 0", .help = "width of a head; 0: that of init.from, else hidden / heads (llama)"},
+    {"/train/model/window", FIELD_INT, SCOPE_TRAIN, AT(train.model.window), .lo = 0, .hi = 1 << 20,
+     .computed = "the preset's, else 0",
+     .help = "tokens that a token sees, itself among them, as in Mistral; 0: all before it (llama; on processors)"},
     {"/train/model/rope_theta", FIELD_NUMBER, SCOPE_TRAIN, AT(train.model.rope_theta), .lo = 0, .hi = 1e12,
      .computed = "the preset's, else 0",
      .help = "base of the rotation of positions; 0: that of init.from, else 10000 "

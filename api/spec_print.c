@@ -390,13 +390,19 @@ static void print_object(struct buf *out, const char *path)
 static void print_presets(struct buf *out)
 {
     (void)buf_addstr(out, "## Presets of models\n\n| preset | family | layers | hidden | heads | kv_heads | "
-                          "ffn | context | vocab |\n|---|---|---|---|---|---|---|---|---|\n");
+                          "ffn | context | vocab | and |\n|---|---|---|---|---|---|---|---|---|---|\n");
     for (size_t i = 0; i < spec_presets_n; i++) {
         const struct preset *p = &spec_presets[i];
 
-        (void)buf_printf(out, "| `%s` | %s | %d | %d | %d | %d | %d | %d | %d |\n", p->name,
+        (void)buf_printf(out, "| `%s` | %s | %d | %d | %d | %d | %d | %d | %d |", p->name,
                          p->family == MODEL_GPT2 ? "gpt2" : "llama", p->layers, p->hidden, p->heads, p->kv_heads,
                          p->ffn, p->context, p->vocab);
+        if (p->head_dim > 0)
+            (void)buf_printf(out, " head_dim %d", p->head_dim);
+        if (p->window > 0)
+            (void)buf_printf(out, " window %d", p->window);
+        (void)buf_printf(out, "%s%s%s |\n", p->qkv_bias ? " qkv_bias" : "", p->qk_norm ? " qk_norm" : "",
+                         p->fused ? " fused" : "");
     }
 }
 

@@ -72,7 +72,8 @@ struct preset {
     const char *name;
     enum model_family family;
     int layers, hidden, heads, kv_heads, ffn, context, vocab;
-    bool tie_embeddings, qkv_bias;
+    bool tie_embeddings, qkv_bias, qk_norm, fused;
+    int head_dim, window;                     /* 0: not its own */
     double norm_eps, rope_theta, rope_factor; /* 0: not its own */
     const char *rope_scaling;                 /* NULL: auto */
 };

@@ -16,7 +16,7 @@ fuzz-build:
 		LDFLAGS='-fsanitize=fuzzer,address,undefined $(LLD)' $(foreach f,$(FUZZERS),$(FUZZ_BUILD)/fuzz/$(f))
 
 FUZZ_PARSERS := $(addprefix worker/engine/,text/% data/corpus% comm/mesh.c train/run.c \
-		$(addprefix model/,model.c param.c gpt2.c llama.c want.c rope.c)) \
+		$(addprefix model/,model.c param.c gpt2.c llama.c rope.c)) \
 	$(addprefix worker/agent/,enter% inside% listener% order% packets% program% screen% shim_files% unpack%) \
 	worker/helper/wire.c $(addprefix worker/snapshot/,parity.c stream.c survey.c) checkpoint/format/% api/cli/slurm.c api/cli/slurm_script.c
 $(FUZZ_BUILD)/libparsers.a: $(patsubst %.c,$(FUZZ_BUILD)/obj/%.o,$(filter $(FUZZ_PARSERS), \

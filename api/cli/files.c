@@ -9,6 +9,7 @@
 #include "api/cli/cli.h"
 #include "api/cli/print.h"
 #include "api/cli/commands.h"
+#include "api/hf.h"
 #include "base/try.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/parts.h"
@@ -340,6 +341,20 @@ static int delete (struct cli *c, const char *dir)
     return CLI_DONE;
 }
 
+/* What training would refuse is refused before anything is copied. Tensors without a config.json are any program's. */
+static int check_model(const struct mck *k, const char *from, struct merr *err)
+{
+    const json_t *config = json_object_get(mck_kv(k), "model");
+    struct hf_model m;
+    int r = config ? hf_model_read(config, &m, err) : 0;
+
+    return r == 0 ? 0
+                  : merr_prefix(err, r,
+                                "no training could begin from %s (tensors without their config.json are imported as "
+                                "they are)",
+                                from);
+}
+
 static int import(struct cli *c)
 {
     struct merr err = {""};
@@ -348,6 +363,11 @@ static int import(struct cli *c)
 
     if (r < 0)
         return failed(r, &err);
+    r = check_model(k, c->arg[0], &err);
+    if (r < 0) {
+        mck_free(k);
+        return failed(r, &err);
+    }
     begin_bar(k, &shown);
     r = mck_import_safetensors(k, c->arg[1], &err);
     end_bar(k, shown);

@@ -128,9 +128,9 @@ struct pass {                /* of a block and micro-batch */
 static double travels_of(const struct plan_job *job, const struct plan_shape *s)
 {
     const struct plan_model *m = &job->model;
-    double kv = 2.0 * m->kv_heads * (m->hidden / m->heads) / s->tp;
+    double kv = 2.0 * m->kv_heads * plan_dim(m) / s->tp;
 
-    return job->cp_heads ? kv + 2.0 * m->hidden / s->tp : plan_cp(s) * kv;
+    return job->cp_heads ? kv + 2.0 * m->heads * plan_dim(m) / s->tp : plan_cp(s) * kv;
 }
 
 static struct pass pass_of(const struct plan_job *job, const struct plan_shape *s, const struct plan_site *site,

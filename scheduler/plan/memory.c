@@ -23,16 +23,19 @@ static size_t gpt2_block(size_t h, const struct plan_cut *c)
     return gpt2_vectors(h, c) + padded(h * 3 * c->q) + padded(c->q * h) + padded(h * c->ffn) + padded(c->ffn * h);
 }
 
-static size_t llama_vectors(size_t h, const struct plan_cut *c, bool bias)
+static size_t llama_vectors(const struct plan_model *m, const struct plan_cut *c)
 {
-    return 2 * padded(h) + (bias ? padded(c->q) + 2 * padded(c->kv) : 0);
+    return 2 * padded(m->hidden) + (m->qkv_bias ? padded(c->q) + 2 * padded(c->kv) : 0) +
+           (m->qk_norm ? 2 * padded(c->dim) : 0);
 }
 
-static size_t llama_block(size_t h, const struct plan_cut *c, bool bias)
+static size_t llama_block(const struct plan_model *m, const struct plan_cut *c)
 {
-    size_t q = padded(c->q * h), kv = padded(c->kv * h);
+    size_t h = m->hidden, q = padded(c->q * h), kv = padded(c->kv * h), ffn = padded(h * c->ffn);
 
-    return llama_vectors(h, c, bias) + 2 * q + 2 * kv + 3 * padded(h * c->ffn);
+    if (m->fused)
+        return llama_vectors(m, c) + padded(c->qkv * h) + q + padded(2 * h * c->ffn) + ffn;
+    return llama_vectors(m, c) + 2 * q + 2 * kv + 3 * ffn;
 }
 
 /* Elements of weights of one dimension: norms and biases. */
@@ -40,7 +43,7 @@ static size_t vectors(const struct plan_job *job, const struct plan_shape *shape
 {
     const struct plan_model *m = &job->model;
     struct plan_split split = plan_split_of(m, shape);
-    size_t h = m->hidden, block = m->family == PLAN_GPT2 ? gpt2_vectors(h, cut) : llama_vectors(h, cut, m->qkv_bias);
+    size_t h = m->hidden, block = m->family == PLAN_GPT2 ? gpt2_vectors(h, cut) : llama_vectors(m, cut);
     size_t n = r == shape->pp - 1 ? (m->family == PLAN_GPT2 ? 2 : 1) * padded(h) : 0;
 
     for (int i = 0; i < shape->chunks; i++) {
@@ -58,7 +61,7 @@ void plan_elements(const struct plan_job *job, const struct plan_shape *shape, c
     const struct plan_model *m = &job->model;
     struct plan_split split = plan_split_of(m, shape);
     size_t h = m->hidden, vocabulary = padded((size_t)cut->vocab * h), n = 0;
-    size_t block = m->family == PLAN_GPT2 ? gpt2_block(h, cut) : llama_block(h, cut, m->qkv_bias);
+    size_t block = m->family == PLAN_GPT2 ? gpt2_block(h, cut) : llama_block(m, cut);
     bool first = r == 0, last = r == shape->pp - 1;
 
     for (int i = 0; i < shape->chunks; i++) {
@@ -160,6 +163,7 @@ static uint64_t optimizer(const struct plan_job *job, int dp, int replica, size_
 struct rows {          /* of a micro-batch */
     size_t all, trunk; /* trunk: what a rank has of the stream between blocks */
     size_t type;       /* bytes of what goes into matrix products */
+    bool normed;       /* queries and keys stay as they were before their norms, too */
 };
 
 static size_t floats(size_t n)
@@ -179,8 +183,10 @@ static size_t cheap(const struct rows *r, size_t h, const struct plan_cut *c)
 
 static size_t dear(const struct rows *r, size_t h, const struct plan_cut *c)
 {
-    return 4 * floats(r->trunk) + typed(r, r->all * c->qkv) + typed(r, r->all * c->q) + floats(r->all * c->heads) +
-           floats(r->trunk * h) + typed(r, r->all * c->parts * c->ffn);
+    size_t normed = r->normed ? typed(r, r->all * c->q) + typed(r, r->all * c->kv) : 0;
+
+    return normed + 4 * floats(r->trunk) + typed(r, r->all * c->qkv) + typed(r, r->all * c->q) +
+           floats(r->all * c->heads) + floats(r->trunk * h) + typed(r, r->all * c->parts * c->ffn);
 }
 
 /* Of a slot of a stage with so many blocks, remade of which make again what the kind of recomputation drops. */
@@ -266,7 +272,8 @@ void plan_memory_of(const struct plan_job *job, const struct plan_shape *shape, 
                     int replica, const int *slots, struct plan_memory *ret)
 {
     bool parts = job->sequence_parallel && shape->tp > 1;
-    struct rows rows = {.all = plan_rows(job, shape), .type = job->bf16 ? 2 : sizeof(float)};
+    struct rows rows = {
+        .all = plan_rows(job, shape), .type = job->bf16 ? 2 : sizeof(float), .normed = job->model.qk_norm};
     size_t weights, gradients, shared = plan_cp(shape) > 1 ? 2 * (size_t)cut->kv * (size_t)plan_cp(shape) : 0;
 
     assert(r >= 0 && r < shape->pp);

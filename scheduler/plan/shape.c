@@ -46,14 +46,26 @@ size_t plan_rows(const struct plan_job *job, const struct plan_shape *shape)
     return ((size_t)shape->micro * (size_t)job->length + cp - 1) / cp;
 }
 
+int plan_dim(const struct plan_model *m)
+{
+    return m->dim > 0 ? m->dim : m->hidden / m->heads;
+}
+
+double plan_seen(const struct plan_model *m, double length)
+{
+    double w = m->window;
+
+    return w > 0 && w < length ? 2 * w - w * w / length : length;
+}
+
 bool plan_cut(const struct plan_model *m, int tp, struct plan_cut *ret)
 {
     int unit = PLAN_VOCAB_ALIGN * tp, copies = tp > m->kv_heads ? tp / m->kv_heads : 1;
 
-    if (tp < 1 || m->hidden % m->heads != 0 || m->heads % tp != 0 || m->ffn % tp != 0 ||
-        (m->kv_heads % tp != 0 && tp % m->kv_heads != 0))
+    if (tp < 1 || (m->dim == 0 && m->hidden % m->heads != 0) || (m->fused && tp > m->kv_heads) || m->heads % tp != 0 ||
+        m->ffn % tp != 0 || (m->kv_heads % tp != 0 && tp % m->kv_heads != 0))
         return false;
-    *ret = (struct plan_cut){.dim = m->hidden / m->heads,
+    *ret = (struct plan_cut){.dim = plan_dim(m),
                              .parts = m->family == PLAN_LLAMA ? 2 : 1,
                              .heads = m->heads / tp,
                              .ffn = m->ffn / tp,
@@ -66,10 +78,10 @@ bool plan_cut(const struct plan_model *m, int tp, struct plan_cut *ret)
 
 double plan_block_weights(const struct plan_model *m)
 {
-    double h = m->hidden, kv = (double)m->kv_heads * (m->hidden / m->heads);
+    double h = m->hidden, q = (double)m->heads * plan_dim(m), kv = (double)m->kv_heads * plan_dim(m);
     int parts = m->family == PLAN_LLAMA ? 2 : 1;
 
-    return 2 * h * h + 2 * h * kv + (parts + 1) * h * m->ffn;
+    return 2 * h * q + 2 * h * kv + (parts + 1) * h * m->ffn;
 }
 
 /* In blocks. */

@@ -22,8 +22,11 @@ enum plan_recompute { PLAN_RECOMPUTE_NONE, PLAN_RECOMPUTE_SELECTIVE, PLAN_RECOMP
 
 struct plan_model {
     enum plan_family family;
-    int layers, hidden, heads, kv_heads, ffn, context, vocab; /* each at least 1; heads divides hidden */
+    int layers, hidden, heads, kv_heads, ffn, context, vocab; /* each at least 1 */
     bool tied, qkv_bias;
+    bool qk_norm, fused; /* norms of heads; queries, keys and values in one tensor, gate and up in another */
+    int dim;             /* of a head; 0: hidden / heads, which heads divides then */
+    int window;          /* tokens that one sees; 0: all before it */
 };
 
 struct plan_job {
@@ -74,6 +77,12 @@ struct layout plan_shape_layout(const struct plan_shape *shape);
 
 /* Whether tp can cut the model; then *ret is filled in. */
 bool plan_cut(const struct plan_model *m, int tp, struct plan_cut *ret);
+
+/* Size of a head. */
+int plan_dim(const struct plan_model *m);
+
+/* Of a sequence of so many tokens, twice the mean of how many a token sees. */
+double plan_seen(const struct plan_model *m, double length);
 
 /* Elements of a block's matrices in the whole model. */
 double plan_block_weights(const struct plan_model *m);

@@ -77,12 +77,12 @@ static double op_s(const struct at *at, enum profile_op op, double elements)
 static double attention_s(const struct at *at, bool back)
 {
     const struct plan_job *job = at->job;
-    double sequences = at->rows / job->length, seconds;
+    double sequences = at->rows / job->length, seen = plan_seen(&job->model, job->length), seconds;
 
     if (profile_attention_s(at->rates, back, job->length, at->cut.dim, &seconds))
-        return sequences * at->cut.heads * seconds;
+        return sequences * at->cut.heads * seconds * seen / job->length;
     /* causal: half of a square, back twice as much */
-    return (back ? 2 : 1) * 2 * at->rows * job->length * at->cut.q / profile_flops(at->rates);
+    return (back ? 2 : 1) * 2 * at->rows * seen * at->cut.q / profile_flops(at->rates);
 }
 
 /* A product of so many rows. Families keep weights [in, out] or, with out_in, [out, in]: then the forward runs over
@@ -108,6 +108,9 @@ static double layers_s(const struct at *at, enum profile_form form)
 
     if (!llama)
         return seconds + product_s(at, false, form, n, c->qkv, h);
+    if (at->job->model.fused)
+        return product_s(at, true, form, n, h, c->q) + product_s(at, true, form, n, h, c->ffn) +
+               product_s(at, true, form, n, 2 * c->ffn, h) + product_s(at, true, form, n, c->qkv, h);
     return seconds + product_s(at, true, form, n, c->q, h) + 2 * product_s(at, true, form, n, c->kv, h);
 }
 
@@ -121,16 +124,18 @@ static struct work_block measured_block(const struct at *at)
     bool llama = at->job->model.family == PLAN_LLAMA;
     enum profile_op norm = llama ? PROFILE_RMSNORM : PROFILE_LAYERNORM, act = llama ? PROFILE_SWIGLU : PROFILE_GELU;
     const struct plan_cut *c = &at->cut;
+    double normed = at->job->model.qk_norm ? at->rows * (c->qkv - c->kv) : 0; /* heads of queries and keys */
     double wide = at->rows * c->ffn, turned = llama ? op_s(at, PROFILE_ROPE, at->rows * (c->qkv - c->kv)) : 0;
     double typed = at->job->bf16 ? op_s(at, PROFILE_TO_BF16, trunk(at)) : 0; /* gradients are rounded */
     struct work_block w = {.cheap_s = 2 * op_s(at, norm, trunk(at)) + op_s(at, act, wide)};
 
     w.f_s = layers_s(at, PROFILE_FORWARD) + attention_s(at, false) + w.cheap_s + turned +
-            2 * op_s(at, PROFILE_RESIDUAL, trunk(at)) + at->d->measured->call_s;
+            op_s(at, PROFILE_RMSNORM, normed) + 2 * op_s(at, PROFILE_RESIDUAL, trunk(at)) + at->d->measured->call_s;
     w.again_s = w.f_s - product_s(at, llama, PROFILE_FORWARD, at->rows, at->job->model.hidden, c->ffn) -
                 op_s(at, PROFILE_RESIDUAL, trunk(at));
     w.i_s = layers_s(at, PROFILE_INPUT) + attention_s(at, true) + 2 * op_s(at, (enum profile_op)(norm + 1), trunk(at)) +
-            op_s(at, (enum profile_op)(act + 1), wide) + turned + 2 * typed + at->d->measured->call_s;
+            op_s(at, (enum profile_op)(act + 1), wide) + turned +
+            op_s(at, (enum profile_op)(PROFILE_RMSNORM + 1), normed) + 2 * typed + at->d->measured->call_s;
     w.w_s = layers_s(at, PROFILE_WEIGHTS) + at->d->measured->call_s;
     if (!llama)
         w.w_s += op_s(at, PROFILE_BIAS_BACK, at->rows * (c->qkv + c->ffn)) +
@@ -177,7 +182,8 @@ static double forward_s(const struct at *at)
 {
     const struct plan_job *job = at->job;
     double flops = 2 * at->rows * plan_block_weights(&job->model) +
-                   2 * at->rows * job->length * job->model.hidden; /* causal: half of a square */
+                   2 * at->rows * plan_seen(&job->model, job->length) * job->model.heads *
+                       plan_dim(&job->model); /* causal: half of a square */
 
     return flops / at->s->tp / at->d->flops + at->d->call_s;
 }

@@ -30,6 +30,11 @@ def head_dim(c):
     return c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]
 
 
+def window(c):
+    uses = c.get("use_sliding_window", c["model_type"] in ("mistral", "phi3"))
+    return (c.get("sliding_window") or 0) if uses else 0
+
+
 def shapes(c):
     """Every tensor of a model by its Hugging Face name."""
     v = c["vocab_size"]
@@ -51,6 +56,12 @@ def shapes(c):
              "self_attn.v_proj.weight": (kv, h), "self_attn.o_proj.weight": (h, q),
              "post_attention_layernorm.weight": (h,), "mlp.gate_proj.weight": (f, h), "mlp.up_proj.weight": (f, h),
              "mlp.down_proj.weight": (h, f)}
+    if c["model_type"] == "phi3":
+        for name in ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj", "mlp.up_proj"):
+            del parts[name + ".weight"]
+        parts.update({"self_attn.qkv_proj.weight": (q + 2 * kv, h), "mlp.gate_up_proj.weight": (2 * f, h)})
+    if c["model_type"] == "qwen3":
+        parts.update({"self_attn.q_norm.weight": (dim,), "self_attn.k_norm.weight": (dim,)})
     if c["model_type"] == "qwen2":
         parts.update({"self_attn.q_proj.bias": (q,), "self_attn.k_proj.bias": (kv,), "self_attn.v_proj.bias": (kv,)})
     for i in range(c["num_hidden_layers"]):
@@ -78,7 +89,8 @@ def spec_model(c):
     return {"family": "llama", "layers": c["num_hidden_layers"], "hidden": c["hidden_size"],
             "heads": c["num_attention_heads"], "kv_heads": c["num_key_value_heads"], "ffn": c["intermediate_size"],
             "context": c["max_position_embeddings"], "vocab": c["vocab_size"],
-            "tie_embeddings": c["tie_word_embeddings"], "qkv_bias": c["model_type"] == "qwen2"}
+            "tie_embeddings": c["tie_word_embeddings"], "qkv_bias": c["model_type"] == "qwen2",
+            "qk_norm": c["model_type"] == "qwen3", "fused": c["model_type"] == "phi3", "window": window(c)}
 
 
 def to_bf16(x):

@@ -12,7 +12,10 @@ from tests.integration import hf, ranks, test_torch_llama
 
 MODELS = {"gpt2": hf.gpt2_config(), "llama": hf.llama_config(),
           "llama-untied": hf.llama_config(tie_word_embeddings=False),
-          "qwen2": hf.llama_config(model_type="qwen2", rope_theta=1e6)}
+          "qwen2": hf.llama_config(model_type="qwen2", rope_theta=1e6),
+          "qwen3": hf.llama_config(model_type="qwen3", head_dim=16, rope_theta=1e6),
+          "mistral": hf.llama_config(model_type="mistral", sliding_window=9),
+          "phi3": hf.llama_config(model_type="phi3", sliding_window=9, tie_word_embeddings=False)}
 SHAPES = [("F32", 1), ("F32", 3), ("BF16", 1), ("BF16", 4), ("F16", 1), ("F16", 2)]
 MIB = 1 << 20
 
@@ -45,6 +48,26 @@ def test_import_and_export_give_back_every_bit(model, dtype, shards, tmp_path):
     again = subprocess.run([hf.MUSTER, "checkpoint", "import", folder, str(tmp_path / "checkpoints")], check=False,
                            stderr=subprocess.PIPE)
     assert again.returncode != 0 and b"holds a checkpoint already" in again.stderr
+
+
+@pytest.mark.parametrize("model,changes,words", [
+    ("qwen3", {"use_sliding_window": True, "max_window_layers": 1}, "max_window_layers"),
+    ("phi3", {"rope_scaling": {"type": "longrope"}}, "longrope"),
+    ("llama", {"model_type": "gemma2"}, "model type 'gemma2'"), ("llama", {"head_dim": 7}, "cannot be rotated")])
+def test_import_refuses_what_training_would(model, changes, words, tmp_path):
+    c = MODELS[model]
+    weights = hf.fresh_weights(c, 3)
+    folder = hf.write_folder(str(tmp_path / "in"), dict(c, **changes), weights)
+    spec = job(c, folder, write_tokens(str(tmp_path), c["vocab_size"]))
+    refused = subprocess.run([hf.MUSTER, "checkpoint", "import", folder, str(tmp_path / "checkpoints")], check=False,
+                             stderr=subprocess.PIPE)
+    assert refused.returncode == 1 and words in refused.stderr.decode()
+    assert not (tmp_path / "checkpoints").exists()
+    with ranks.Run(str(tmp_path / "run"), spec) as run:
+        assert run.wait() == [ranks.USER]
+        assert words in run.log()
+    os.remove(os.path.join(folder, "config.json"))
+    muster("checkpoint", "import", folder, str(tmp_path / "checkpoints"))
 
 
 def test_what_other_writers_may_write_comes_back(tmp_path):
@@ -123,7 +146,7 @@ def write_tokens(folder, vocab):
 
 
 @pytest.mark.parametrize("layout", [{}, {"tp": 2}, {"pp": 3}, {"tp": 2, "dp": 2}], ids=str)
-@pytest.mark.parametrize("model", ["gpt2", "llama", "qwen2"])
+@pytest.mark.parametrize("model", ["gpt2", "llama", "qwen2", "qwen3", "phi3"])
 def test_training_from_a_folder_in_any_layout_keeps_what_it_does_not_change(model, layout, tmp_path):
     """With a rate far below the last bit of a weight, what comes out is what went in."""
     c = MODELS[model]
@@ -180,7 +203,7 @@ def likeliest(c, weights, prompt, n):
     return tokens[len(prompt):]
 
 
-@pytest.mark.parametrize("model", ["llama", "qwen2"])
+@pytest.mark.parametrize("model", ["llama", "qwen2", "qwen3", "mistral", "phi3"])
 def test_generation_goes_on_as_pytorch_does(model, tmp_path):
     c = dict(MODELS[model], max_position_embeddings=160)
     weights = hf.fresh_weights(c, 3)

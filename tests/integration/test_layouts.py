@@ -158,11 +158,12 @@ def test_a_llama_has_the_same_bits_in_data_and_pipeline_parallel(llama_job, llam
     assert numbers(ranks.train(llama_job, str(tmp_path), **layout)) == numbers(llama_alone)
 
 
+@pytest.mark.parametrize("kind", [{}, {"qkv_bias": False, "qk_norm": True, "window": 9}], ids=["qwen2", "qwen3"])
 @pytest.mark.parametrize("layout", [{"tp": 4}, {"tp": 2, "dp": 2}], ids=name)
-def test_ranks_share_heads_of_keys_and_values(llama_job, layout, tmp_path):
+def test_ranks_share_heads_of_keys_and_values(llama_job, kind, layout, tmp_path):
     spec = copy.deepcopy(llama_job)
     spec["train"]["steps"] = 12
-    spec["train"]["model"]["kv_heads"] = 1
+    spec["train"]["model"].update(kind, kv_heads=1)
     alone = ranks.train(spec, str(tmp_path / "1"))
     spec = pipeline(spec, 1, tp=layout["tp"], sequence_parallel="dp" in layout)
     run = ranks.train(spec, str(tmp_path / "2"), **layout)
@@ -172,6 +173,21 @@ def test_ranks_share_heads_of_keys_and_values(llama_job, layout, tmp_path):
     shutil.rmtree(os.path.join(run.job, "checkpoints", "step-00000012"))
     back = ranks.train(spec, str(tmp_path / "2"), generation=2, **layout)  # from what the copies' owners wrote
     assert ranks.losses(back) == ranks.losses(run)
+
+
+@pytest.mark.parametrize("layout", [{"pp": 2, "dp": 2}, {"pp": 2, "tp": 2}], ids=name)
+def test_norms_of_heads_and_fused_tensors_without_bubbles(llama_job, layout, tmp_path):
+    spec = copy.deepcopy(llama_job)
+    spec["train"]["steps"] = 12
+    kinds = {"normed": {"qk_norm": True, "head_dim": 12}, "fused": {"fused": True, "kv_heads": 8, "window": 7}}
+    for kind, fields in kinds.items():
+        spec["train"]["model"].update({"qkv_bias": False, "qk_norm": False, "fused": False}, **fields)
+        alone = ranks.train(spec, str(tmp_path / kind / "1"))
+        other = pipeline(spec, 2, chunks=2, schedule="zb-h1", tp=layout.get("tp", 1))
+        run = ranks.train(other, str(tmp_path / kind / "2"), **layout)
+        if "tp" not in layout:
+            assert numbers(run) == numbers(alone)
+        assert ranks.relative(ranks.losses(run), ranks.losses(alone)) < TP_RELATIVE
 
 
 def test_a_llama_without_bubbles_and_with_its_norms_cut_by_tokens(llama_job, llama_alone, tmp_path):

@@ -1,4 +1,4 @@
-"""Llama and Qwen2 against PyTorch: the same weights, the same tokens, the same losses, step after step."""
+"""Llama and its kinds against PyTorch: the same weights, the same tokens, the same losses, step after step."""
 import functools
 import json
 import math
@@ -19,6 +19,9 @@ MODELS = {
     "llama-linear": hf.llama_config(rope_scaling={"type": "linear", "factor": 2.0}, rms_norm_eps=1e-3),
     "llama-wide-heads": hf.llama_config(head_dim=20, num_key_value_heads=4),
     "qwen2": hf.llama_config(model_type="qwen2", rope_theta=1000000.0, rms_norm_eps=1e-6),
+    "qwen3": hf.llama_config(model_type="qwen3", head_dim=20, rope_theta=1000000.0, rms_norm_eps=1e-6),
+    "mistral": hf.llama_config(model_type="mistral", sliding_window=7, tie_word_embeddings=False),
+    "phi3": hf.llama_config(model_type="phi3", sliding_window=11, tie_word_embeddings=False),
 }
 
 
@@ -50,13 +53,15 @@ def rms_norm(x, weight, eps):
 
 
 def llama(c, w, tokens):
-    """Logits of Hugging Face's Llama or Qwen2, in f32."""
+    """Logits of Hugging Face's Llama or one of its kinds, in f32."""
     n, t = tokens.shape
     heads, kv, eps = c["num_attention_heads"], c["num_key_value_heads"], c["rms_norm_eps"]
     dim = hf.head_dim(c)
     angles = torch.outer(torch.arange(t).float(), inverse_frequencies(c))
     cos, sin = (z(torch.cat((angles, angles), dim=-1)) for z in (torch.cos, torch.sin))
     mask = torch.full((t, t), -math.inf).triu(1)
+    if hf.window(c):
+        mask = mask + torch.full((t, t), -math.inf).tril(-hf.window(c))
     x = w["model.embed_tokens.weight"][tokens]
     for i in range(c["num_hidden_layers"]):
         h = "model.layers.%d." % i
@@ -65,14 +70,23 @@ def llama(c, w, tokens):
             return F.linear(y, w[h + name + ".weight"], w.get(h + name + ".bias"))
 
         y = rms_norm(x, w[h + "input_layernorm.weight"], eps)
-        q = linear(y, "self_attn.q_proj").view(n, t, heads, dim).transpose(1, 2)
-        k = linear(y, "self_attn.k_proj").view(n, t, kv, dim).transpose(1, 2)
-        v = linear(y, "self_attn.v_proj").view(n, t, kv, dim).transpose(1, 2)
+        if c["model_type"] == "phi3":
+            q, k, v = linear(y, "self_attn.qkv_proj").split([heads * dim, kv * dim, kv * dim], dim=2)
+        else:
+            q, k, v = (linear(y, "self_attn.%s_proj" % z) for z in "qkv")
+        q, k, v = (z.view(n, t, -1, dim).transpose(1, 2) for z in (q, k, v))
+        if c["model_type"] == "qwen3":
+            q = rms_norm(q, w[h + "self_attn.q_norm.weight"], eps)
+            k = rms_norm(k, w[h + "self_attn.k_norm.weight"], eps)
         k, v = (z.repeat_interleave(heads // kv, dim=1) for z in (rotate(k, cos, sin), v))
         p = torch.softmax(rotate(q, cos, sin) @ k.transpose(2, 3) / math.sqrt(dim) + mask, dim=3)
         x = x + linear((p @ v).transpose(1, 2).reshape(n, t, heads * dim), "self_attn.o_proj")
         y = rms_norm(x, w[h + "post_attention_layernorm.weight"], eps)
-        x = x + linear(F.silu(linear(y, "mlp.gate_proj")) * linear(y, "mlp.up_proj"), "mlp.down_proj")
+        if c["model_type"] == "phi3":
+            gate, up = linear(y, "mlp.gate_up_proj").chunk(2, dim=2)
+        else:
+            gate, up = linear(y, "mlp.gate_proj"), linear(y, "mlp.up_proj")
+        x = x + linear(F.silu(gate) * up, "mlp.down_proj")
     head = w["model.embed_tokens.weight" if c["tie_word_embeddings"] else "lm_head.weight"]
     return rms_norm(x, w["model.norm.weight"], eps) @ head.T
 
@@ -113,6 +127,7 @@ def test_losses_norms_and_weights_are_pytorchs(reference, tmp_path):
     for key in ("model_type", "hidden_size", "num_key_value_heads", "rope_theta", "rms_norm_eps",
                 "tie_word_embeddings"):
         assert written[key] == c[key]
+    assert hf.window(written) == hf.window(c) and hf.head_dim(written) == hf.head_dim(c)
 
 
 @pytest.mark.parametrize("layout", [{"tp": 2}, {"tp": 2, "pp": 2, "dp": 2}], ids=["tp2", "tp2-pp2-dp2"])
@@ -135,6 +150,8 @@ def test_a_spec_that_contradicts_its_weights_is_refused(tmp_path):
     prepare(c, str(tmp_path))
     for field, value, words in (("rope_theta", 777.0, "rope_theta is 777"), ("qkv_bias", True, "qkv_bias is 1"),
                                 ("ffn", 96, "ffn is 96"), ("norm_eps", 0.5, "norm_eps is 0.5"),
+                                ("window", 5, "window is 5"), ("qk_norm", True, "qk_norm is 1"),
+                                ("head_dim", 8, "head_dim is 8"),
                                 ("rope_scaling", "llama3", "rope_scaling is 'llama3'")):
         bad = spec(c, str(tmp_path))
         bad["train"]["model"][field] = value

@@ -54,7 +54,7 @@ LAYERS = {"worker/engine/comm": [
     ["group"], ["sum"], ["gpu"], ["direct"], ["collective", "p2p"], ["coded"], ["cost"], ["pairs", "probe"], ["wire"],
     ["world"],
 ], "worker/engine/model": [
-    ["carve", "family", "model", "param", "rope", "site", "want"], ["context/", "retain/"], ["stage"],
+    ["carve", "family", "model", "param", "rope", "site"], ["context/", "retain/"], ["stage"],
     ["block", "gpt2", "llama"],
 ], "server/cluster": [
     ["classes", "health", "job", "notes", "powers", "project"], ["array", "catalog", "node", "pace", "roster"],

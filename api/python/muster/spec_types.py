@@ -46,7 +46,8 @@ class SpecDevices(TypedDict, total=False):
 
 class SpecTrain(TypedDict, total=False):
     model: Union[Literal['gpt2-tiny', 'gpt2-124m', 'gpt2-350m', 'gpt2-774m', 'gpt2-1.5b', 'llama-tiny', 'llama-1b',
-            'llama-3b', 'llama-8b', 'qwen2.5-0.5b', 'qwen2.5-1.5b'], SpecTrainModel2]
+            'llama-3b', 'llama-8b', 'qwen2.5-0.5b', 'qwen2.5-1.5b', 'qwen3-0.6b', 'qwen3-1.7b', 'qwen3-4b',
+            'qwen3-8b', 'mistral-7b', 'phi-3-mini'], SpecTrainModel2]
     init: SpecTrainInit
     data: SpecTrainData
     batch: SpecTrainBatch
@@ -60,7 +61,8 @@ class SpecTrain(TypedDict, total=False):
 
 class SpecTrainModel2(TypedDict, total=False):
     preset: Literal['gpt2-tiny', 'gpt2-124m', 'gpt2-350m', 'gpt2-774m', 'gpt2-1.5b', 'llama-tiny', 'llama-1b',
-            'llama-3b', 'llama-8b', 'qwen2.5-0.5b', 'qwen2.5-1.5b']
+            'llama-3b', 'llama-8b', 'qwen2.5-0.5b', 'qwen2.5-1.5b', 'qwen3-0.6b', 'qwen3-1.7b', 'qwen3-4b',
+            'qwen3-8b', 'mistral-7b', 'phi-3-mini']
     family: Literal['gpt2', 'llama']
     layers: int
     hidden: int
@@ -73,6 +75,10 @@ class SpecTrainModel2(TypedDict, total=False):
     tie_embeddings: bool
     norm_eps: float
     qkv_bias: bool
+    qk_norm: bool
+    fused: bool
+    head_dim: int
+    window: int
     rope_theta: float
     rope_scaling: Literal['auto', 'none', 'linear', 'llama3']
     rope_factor: float

@@ -15,6 +15,7 @@
 
 #define TINY_LAYERS 5
 #define TINY_VOCAB 21
+#define TINY_WINDOW 11
 #define TINY_CONTEXT 64
 
 struct tiny {
@@ -26,7 +27,7 @@ struct tiny {
     uint16_t *rounded; /* w in bf16 */
 };
 
-/* family: 0 GPT-2, 1 Llama with heads that share keys and values. */
+/* family: 0 GPT-2, 1 Llama with heads that share keys and values, 2 the same with norms of heads, in a window. */
 static inline void tiny_open(struct tiny *m, int family, double dropout, const struct kern_ops *k)
 {
     struct kern_cfg kc = {.threads = 1};
@@ -46,6 +47,10 @@ static inline void tiny_open(struct tiny *m, int family, double dropout, const s
                                   .seed = 5};
     if (family)
         m->model.rope.theta = 100;
+    if (family > 1) {
+        m->model.qk_norm = true;
+        m->model.window = TINY_WINDOW;
+    }
     assert_int_equal(model_cut(&m->model, 1, 0, NULL), 0);
     assert_int_equal(k->stream_new(&kc, &m->s, NULL), 0);
     assert_int_equal(params_init(&m->p, &m->model, &(struct layer_range){0, TINY_LAYERS}, 1, true, true, NULL), 0);

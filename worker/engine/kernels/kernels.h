@@ -74,15 +74,20 @@ struct kern_attention {
     uint32_t drop_threshold;   /* p · 2^32 */
     const uint32_t *drop_keys; /* [heads][2], one Philox key a (global) head */
     const uint64_t *samples;   /* [docs]: sample number of each document, host memory */
-    /* Pieces of documents: with kv, keys and values are not those of qkv. Row r of piece d is row past[d] + r of its
-     * document, whose rows of keys and values (2·kv_heads·dim, no gaps) stand in kv from kv_at[d] on, at least
-     * past[d] + the piece's length of them. Pieces may share a document. */
+    int window; /* above 0: a row looks at no more than its own key and the window - 1 before it; ops.parts */
+    /* Pieces of documents: with kv, keys and values are not those of qkv, of which then only the queries are read. Row
+     * r of piece d is row past[d] + r of its document, whose rows of keys and values (2·kv_heads·dim, no gaps) stand in
+     * kv from kv_at[d] on, at least past[d] + the piece's length of them. Pieces may share a document. */
     const void *kv;
     int kv_rows;                 /* of all documents */
     const int32_t *past, *kv_at; /* [docs], host memory */
+    /* With ops.parts kv may hold a part of a document's keys: kv_len[d] rows of it (0: none) from row kv_first[d] on.
+     * NULL: from its first row to the piece's last. Of a row that sees none of them out is 0 and lse -inf. Backward
+     * then takes the out and lse of all parts together, and gives this one's share of dqkv. */
+    const int32_t *kv_first, *kv_len; /* [docs], host memory */
     /* backward only */
     const void *dout; /* [tokens, heads·dim] */
-    void *dqkv;       /* as qkv, overwritten; with kv only the queries' part of it is worth anything */
+    void *dqkv;       /* as qkv, overwritten; with kv only its queries' part */
     float *dkv;       /* as kv, in f32: grows */
 };
 
@@ -92,6 +97,7 @@ struct kern_attention {
 struct kern_cached {
     int rows, past, heads, kv_heads, dim, ld;
     float scale;
+    int window; /* as above */
     const float *qkv;
     float *keys, *values; /* [at least past + rows, kv_heads·dim] */
     float *out;           /* [rows, heads·dim] */
@@ -155,6 +161,8 @@ struct kern_ops {
     const char *name;                /* "cpu", "cuda", "plain" */
     const struct device_ops *device; /* for whoever moves bytes from and to its memory; NULL: that is the host's, and
                                         tensors may lie in any memory of the host */
+    bool parts;                      /* attention knows windows and parts of keys, and there are head_norm and
+                                        attention_merge */
 
     int (*stream_new)(const struct kern_cfg *cfg, struct kern_stream **ret, struct merr *err);
     void (*stream_free)(struct kern_stream *s);
@@ -180,6 +188,10 @@ struct kern_ops {
     int (*attention_forward)(struct kern_stream *s, const struct kern_attention *a, struct merr *err);
     int (*attention_backward)(struct kern_stream *s, const struct kern_attention *a, struct merr *err);
     int (*attention_cached)(struct kern_stream *s, const struct kern_cached *a, struct merr *err);
+    /* out[rows, heads·dim] and lse[rows, heads], of some keys, become those of these keys and of those that part and
+     * part_lse are of. part is of type; lse may be -inf, in both: of no keys. NULL: not built. */
+    int (*attention_merge)(struct kern_stream *s, enum kern_type type, float *out, float *lse, const void *part,
+                           const float *part_lse, int rows, int heads, int dim, struct merr *err);
 
     /* y[rows,cols]; mean and rstd [rows] are kept for backward. */
     int (*layernorm_forward)(struct kern_stream *s, enum kern_type type, const float *x, const float *gamma,
@@ -194,6 +206,14 @@ struct kern_ops {
     int (*rmsnorm_backward)(struct kern_stream *s, const float *dy, const float *x, const float *gamma,
                             const float *rstd, int rows, int cols, float *dx, bool add, float *dgamma,
                             struct merr *err);
+
+    /* RMSNorm of each head's dim columns, in place: x[rows, heads·dim] with row stride ld, in raw goes what x was
+     * [rows, heads·dim], without gaps. NULL: not built. */
+    int (*head_norm_forward)(struct kern_stream *s, enum kern_type type, void *x, const float *gamma, float eps,
+                             int rows, int heads, int dim, int ld, void *raw, struct merr *err);
+    /* dx, row stride ld: the gradient of what came out becomes that of what went in; dgamma[dim] grows. */
+    int (*head_norm_backward)(struct kern_stream *s, enum kern_type type, void *dx, const void *raw, const float *gamma,
+                              float eps, int rows, int heads, int dim, int ld, float *dgamma, struct merr *err);
 
     /* Rotate q and k rows in place (rotate-half); inverse for backward. freq [dim/2], position [rows] host memory. */
     int (*rope)(struct kern_stream *s, enum kern_type type, void *x, int rows, int heads, int dim, int ld,

@@ -230,7 +230,10 @@ static struct pm_attention attention_of(const struct kern_attention *a, const st
         .kv = w[4].f,
         .past = a->past,
         .kv_at = a->kv_at,
+        .kv_first = a->kv_first,
+        .kv_len = a->kv_len,
         .dkv = a->dkv,
+        .window = a->window,
     };
 }
 
@@ -238,10 +241,11 @@ static int attend(const struct kern_attention *a, bool backward, struct merr *er
 {
     size_t rows = (size_t)a->tokens, ld = (size_t)a->ld, width = (size_t)a->heads * (size_t)a->dim;
     size_t columns = (size_t)(a->heads + 2 * a->kv_heads) * (size_t)a->dim, apart = columns - width;
+    size_t own = a->kv ? width : columns;
     struct wide w[] = {
         wide_open(a->type, a->out, rows, width, width),
-        wide_open(a->type, backward ? a->dqkv : NULL, rows, columns, ld),
-        wide_open(a->type, a->qkv, rows, columns, ld),
+        wide_open(a->type, backward ? a->dqkv : NULL, rows, own, ld),
+        wide_open(a->type, a->qkv, rows, own, ld),
         wide_open(a->type, backward ? a->dout : NULL, rows, width, width),
         wide_open(a->type, a->kv, (size_t)a->kv_rows, apart, apart),
     };
@@ -280,13 +284,53 @@ static int plain_attention_cached(struct kern_stream *s, const struct kern_cache
         memcpy(a->keys + at, row + (size_t)a->heads * dim, width * sizeof(float));
         memcpy(a->values + at, row + (size_t)a->heads * dim + width, width * sizeof(float));
         for (int h = 0; h < a->heads; h++) {
-            size_t kv = (size_t)(h / group) * dim;
+            int n = a->past + r + 1, first = a->window > 0 && n > a->window ? n - a->window : 0;
+            size_t kv = (size_t)(h / group) * dim + (size_t)first * width;
 
-            pm_attend(row + (size_t)h * dim, a->keys + kv, a->values + kv, width, a->past + r + 1, a->dim,
-                      (double)a->scale, a->out + ((size_t)r * (size_t)a->heads + (size_t)h) * dim);
+            pm_attend(row + (size_t)h * dim, a->keys + kv, a->values + kv, width, n - first, a->dim, (double)a->scale,
+                      a->out + ((size_t)r * (size_t)a->heads + (size_t)h) * dim);
         }
     }
     return 0;
+}
+
+static int plain_attention_merge(struct kern_stream *s, enum kern_type type, float *out, float *lse, const void *part,
+                                 const float *part_lse, int rows, int heads, int dim, struct merr *err)
+{
+    size_t width = (size_t)heads * (size_t)dim;
+    struct wide w = wide_open(type, part, (size_t)rows, width, width);
+
+    (void)s;
+    if (wide_all(&w, 1))
+        pm_attention_merge(out, lse, w.f, part_lse, rows * heads, dim);
+    return wide_close(&w, 1, 0, err);
+}
+
+static int plain_head_norm_forward(struct kern_stream *s, enum kern_type type, void *x, const float *gamma, float eps,
+                                   int rows, int heads, int dim, int ld, void *raw, struct merr *err)
+{
+    size_t width = (size_t)heads * (size_t)dim;
+    struct wide w[] = {wide_open(type, x, (size_t)rows, width, (size_t)ld),
+                       wide_open(type, raw, (size_t)rows, width, width)};
+
+    (void)s;
+    if (wide_all(w, 2))
+        pm_head_norm_forward(w[0].f, gamma, (double)eps, rows, heads, dim, ld, w[1].f);
+    return wide_close(w, 2, 2, err);
+}
+
+static int plain_head_norm_backward(struct kern_stream *s, enum kern_type type, void *dx, const void *raw,
+                                    const float *gamma, float eps, int rows, int heads, int dim, int ld, float *dgamma,
+                                    struct merr *err)
+{
+    size_t width = (size_t)heads * (size_t)dim;
+    struct wide w[] = {wide_open(type, dx, (size_t)rows, width, (size_t)ld),
+                       wide_open(type, raw, (size_t)rows, width, width)};
+
+    (void)s;
+    if (wide_all(w, 2))
+        pm_head_norm_backward(w[0].f, w[1].f, gamma, (double)eps, rows, heads, dim, ld, dgamma);
+    return wide_close(w, 2, 1, err);
 }
 
 static int plain_layernorm_forward(struct kern_stream *s, enum kern_type type, const float *x, const float *gamma,
@@ -533,6 +577,7 @@ const struct kern_ops *kern_plain(void)
 {
     static const struct kern_ops ops = {
         .name = "plain",
+        .parts = true,
         .stream_new = plain_stream_new,
         .stream_free = plain_stream_free,
         .stream_sync = plain_stream_sync,
@@ -547,6 +592,9 @@ const struct kern_ops *kern_plain(void)
         .attention_forward = plain_attention_forward,
         .attention_backward = plain_attention_backward,
         .attention_cached = plain_attention_cached,
+        .attention_merge = plain_attention_merge,
+        .head_norm_forward = plain_head_norm_forward,
+        .head_norm_backward = plain_head_norm_backward,
         .layernorm_forward = plain_layernorm_forward,
         .layernorm_backward = plain_layernorm_backward,
         .rmsnorm_forward = plain_rmsnorm_forward,

@@ -82,8 +82,9 @@ struct pm_attention {
     const real *dout;
     real *dqkv;
     const real *kv; /* NULL: keys and values of qkv */
-    const int32_t *past, *kv_at;
+    const int32_t *past, *kv_at, *kv_first, *kv_len;
     real *dkv;
+    int window;
 };
 
 static inline const real *pm_row(const struct pm_attention *a, int row, int column)
@@ -97,11 +98,24 @@ static inline int pm_past(const struct pm_attention *a, int doc)
     return a->kv ? a->past[doc] : 0;
 }
 
+/* The keys [*from, *to) of those here that row `at` of a document sees, as rows of it. */
+static inline void pm_seen(const struct pm_attention *a, int doc, int at, int *from, int *to)
+{
+    int first = a->kv && a->kv_len ? a->kv_first[doc] : 0;
+
+    *from = a->window > 0 && at - a->window + 1 > first ? at - a->window + 1 : first;
+    *to = at + 1;
+    if (a->kv && a->kv_len && first + a->kv_len[doc] < *to)
+        *to = first + a->kv_len[doc];
+}
+
 /* Where key j of a document is for head kv (its value: kv_heads further): in kv and dkv, or in qkv and dqkv. */
 static inline size_t pm_key(const struct pm_attention *a, int doc, int j, int kv)
 {
     if (a->kv)
-        return ((size_t)(a->kv_at[doc] + j) * 2 * (size_t)a->kv_heads + (size_t)kv) * (size_t)a->dim;
+        return ((size_t)(a->kv_at[doc] + j - (a->kv_len ? a->kv_first[doc] : 0)) * 2 * (size_t)a->kv_heads +
+                (size_t)kv) *
+               (size_t)a->dim;
     return (size_t)(a->cu[doc] + j) * (size_t)a->ld + (size_t)(a->heads + kv) * (size_t)a->dim;
 }
 
@@ -139,16 +153,18 @@ static inline void pm_attention_forward(const struct pm_attention *a)
                 real *out = a->out + ((size_t)r * (size_t)a->heads + (size_t)h) * (size_t)a->dim;
                 int at = pm_past(a, d) + r - a->cu[d], kv = h / group;
                 double max = -HUGE_VAL, sum = 0;
+                int begin, end;
 
-                for (int j = 0; j <= at; j++)
+                pm_seen(a, d, at, &begin, &end);
+                for (int j = begin; j < end; j++)
                     max = fmax(max, a->scale * pm_dot(q, from + pm_key(a, d, j, kv), a->dim));
-                for (int j = 0; j <= at; j++)
+                for (int j = begin; j < end; j++)
                     sum += exp(a->scale * pm_dot(q, from + pm_key(a, d, j, kv), a->dim) - max);
-                /* cppcheck-suppress invalidFunctionArg ; the row itself was added, at least */
+                /* cppcheck-suppress invalidFunctionArg ; 0 where it sees no keys: -inf is meant */
                 a->lse[(size_t)r * (size_t)a->heads + (size_t)h] = (real)(max + log(sum));
                 for (int i = 0; i < a->dim; i++)
                     out[i] = 0;
-                for (int j = 0; j <= at; j++) {
+                for (int j = begin; j < end; j++) {
                     const real *v = from + pm_key(a, d, j, a->kv_heads + kv);
                     double p = exp(a->scale * pm_dot(q, from + pm_key(a, d, j, kv), a->dim) - max) / sum;
 
@@ -172,8 +188,10 @@ static inline void pm_attention_backward_row(const struct pm_attention *a, int d
     real *dq = a->dqkv + (size_t)r * ld + (size_t)h * dim;
     double lse = (double)a->lse[(size_t)r * (size_t)a->heads + (size_t)h];
     double row = pm_dot(dout, a->out + at, a->dim);
+    int begin, end;
 
-    for (int j = 0; j <= query; j++) {
+    pm_seen(a, d, query, &begin, &end);
+    for (int j = begin; j < end; j++) {
         const real *k = from + pm_key(a, d, j, kv), *v = from + pm_key(a, d, j, a->kv_heads + kv);
         real *dk = to + pm_key(a, d, j, kv), *dv = to + pm_key(a, d, j, a->kv_heads + kv);
         double p = exp(a->scale * pm_dot(q, k, a->dim) - lse);
@@ -190,7 +208,7 @@ static inline void pm_attention_backward_row(const struct pm_attention *a, int d
 
 static inline void pm_attention_backward(const struct pm_attention *a)
 {
-    int columns = (a->heads + 2 * a->kv_heads) * a->dim;
+    int columns = (a->heads + (a->kv ? 0 : 2 * a->kv_heads)) * a->dim;
 
     for (int r = 0; r < a->cu[a->docs]; r++)
         for (int i = 0; i < columns; i++)
@@ -220,6 +238,22 @@ static inline void pm_attend(const real *q, const real *keys, const real *values
     }
     for (int i = 0; i < dim; i++)
         out[i] = (real)((double)out[i] / sum);
+}
+
+/* out[n, dim] and lse[n], of some keys, become those of these and of part's. */
+static inline void pm_attention_merge(real *out, real *lse, const real *part, const real *part_lse, int n, int dim)
+{
+    for (int r = 0; r < n; r++, out += dim, part += dim) {
+        double a = (double)lse[r], b = (double)part_lse[r], top = fmax(a, b), wa, wb;
+
+        if (!isfinite(top)) /* neither saw a key */
+            continue;
+        wa = exp(a - top);
+        wb = exp(b - top);
+        lse[r] = (real)(top + log(wa + wb));
+        for (int i = 0; i < dim; i++)
+            out[i] = (real)((wa * (double)out[i] + wb * (double)part[i]) / (wa + wb));
+    }
 }
 
 /* --- norms ---------------------------------------------------------------------------------------------- */
@@ -300,6 +334,32 @@ static inline void pm_rmsnorm_backward(const real *dy, const real *x, const real
             dx[i] = (real)(add ? (double)dx[i] + d : d);
         }
     }
+}
+
+/* Each head's dim columns of x, in place; raw[rows, heads·dim]: what they were. */
+static inline void pm_head_norm_forward(real *x, const real *gamma, double eps, int rows, int heads, int dim, int ld,
+                                        real *raw)
+{
+    for (int r = 0; r < rows; r++)
+        for (int h = 0; h < heads; h++, raw += dim) {
+            real *p = x + (size_t)r * (size_t)ld + (size_t)h * (size_t)dim, rstd;
+
+            for (int i = 0; i < dim; i++)
+                raw[i] = p[i];
+            pm_rmsnorm_forward(raw, gamma, eps, 1, dim, p, &rstd);
+        }
+}
+
+static inline void pm_head_norm_backward(real *dx, const real *raw, const real *gamma, double eps, int rows, int heads,
+                                         int dim, int ld, real *dgamma)
+{
+    for (int r = 0; r < rows; r++)
+        for (int h = 0; h < heads; h++, raw += dim) {
+            real *p = dx + (size_t)r * (size_t)ld + (size_t)h * (size_t)dim;
+            real rstd = (real)(1 / sqrt(pm_dot(raw, raw, dim) / dim + eps));
+
+            pm_rmsnorm_backward(p, raw, gamma, &rstd, 1, dim, p, false, dgamma);
+        }
 }
 
 static inline void pm_rope(real *x, int rows, int heads, int dim, int ld, const int32_t *position, const float *freq,

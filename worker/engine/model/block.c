@@ -252,6 +252,35 @@ static int residual(struct stage *st, const struct stage_slot *slot, const struc
     return k->add(st->cfg.stream, y, sum, n, err);
 }
 
+/* Of each head of queries, of keys, where the model has them. */
+static int head_norms(struct stage *st, int i, const struct stage_slot *slot, struct merr *err)
+{
+    const struct model_cfg *c = st->cfg.model;
+    const struct layer_params *l = block_params(st, i);
+    const struct block_saves *b = &slot->block[i];
+    const int weight[] = {l->q_norm, l->k_norm}, heads[] = {c->heads_local, c->kv_heads_local}, at[] = {0, c->q_local};
+
+    for (int j = 0; j < 2 && c->qk_norm; j++)
+        TRY(st->cfg.k->head_norm_forward(st->cfg.stream, st->cfg.precision.type, element(st, b->qkv, at[j]),
+                                         weight_of(st, weight[j]), (float)c->norm_eps, st->rows, heads[j], c->dim,
+                                         c->qkv_local, b->raw[j], err));
+    return 0;
+}
+
+static int head_norms_backward(struct stage *st, int i, const struct stage_slot *slot, float *grad, struct merr *err)
+{
+    const struct model_cfg *c = st->cfg.model;
+    const struct layer_params *l = block_params(st, i);
+    const struct block_saves *b = &slot->block[i];
+    const int weight[] = {l->q_norm, l->k_norm}, heads[] = {c->heads_local, c->kv_heads_local}, at[] = {0, c->q_local};
+
+    for (int j = 0; j < 2 && c->qk_norm; j++)
+        TRY(st->cfg.k->head_norm_backward(st->cfg.stream, st->cfg.precision.type, element(st, st->d_qkv, at[j]),
+                                          b->raw[j], weight_of(st, weight[j]), (float)c->norm_eps, st->rows, heads[j],
+                                          c->dim, c->qkv_local, grad_of(st, grad, weight[j]), err));
+    return 0;
+}
+
 /* Queries and keys stand side by side: all are rotated at once. */
 static int rotate(struct stage *st, void *qkv, bool inverse, struct merr *err)
 {
@@ -290,6 +319,7 @@ static struct kern_attention attention(const struct stage *st, int i, const stru
         .cu = st->cu,
         .docs = st->docs,
         .scale = (float)(1 / sqrt(c->dim)),
+        .window = c->window,
         .qkv = slot->block[i].qkv,
         .out = slot->block[i].att,
         .lse = slot->block[i].lse,
@@ -325,6 +355,7 @@ static int attend(struct stage *st, int i, struct stage_slot *slot, bool train, 
         .dim = c->dim,
         .ld = c->qkv_local,
         .scale = a.scale,
+        .window = c->window,
         .qkv = slot->block[i].qkv,
         .keys = st->keys_cached[i],
         .values = st->values_cached[i],
@@ -347,6 +378,7 @@ int block_inside(struct stage *st, int i, struct stage_slot *slot, bool train, s
     TRY(f->norm_forward(st, b->x, l->norm1, b->norm1, b->mean1, b->rstd1, err));
     TRY(stage_gather(st, b->norm1, size, &x, err));
     TRY(outputs_forward(st, &l->qkv, x, c->hidden, c->qkv_local, b->qkv, KERN_BIAS, NULL, err));
+    TRY(head_norms(st, i, slot, err));
     TRY(rotate(st, b->qkv, false, err));
     TRY(attend(st, i, slot, train, err));
     TRY(residual(st, slot, &l->proj, b->att, c->q_local, st->keys[i].attention_out, train, b->x, b->mid, err));
@@ -477,6 +509,7 @@ static int attention_part_backward(struct stage *st, int i, struct stage_slot *s
     a.dqkv = st->d_qkv;
     TRY(attend_backward(st, i, slot, &a, err));
     TRY(rotate(st, st->d_qkv, true, err));
+    TRY(head_norms_backward(st, i, slot, grad, err));
     if (whole)
         TRY(gathered_weights(st, &l->qkv, st->d_qkv, b->norm1, c->qkv_local, grad, err));
     else

@@ -14,16 +14,12 @@ struct stage;
 
 struct family {
     const char *name;                    /* as a spec says it */
-    const char *const *types;            /* model_type of a config.json, NULL-terminated */
     const char *embedding, *head, *norm; /* tensors; norm without .weight or .bias */
     const char *positions;               /* learned positions, NULL: none */
     const char *layer;                   /* what a block's tensors begin with, %d its number */
     bool norm_bias;
     int parts;                 /* matrices side by side in fc: 1, or gate and up */
     enum kern_epilogue fc_end; /* how the product of fc ends */
-
-    int (*from_config)(const json_t *config, struct model_cfg *c, struct merr *err);
-    json_t *(*config)(const struct model_cfg *c); /* new */
 
     int (*layer_tensors)(const struct model_cfg *c); /* how many a block has */
     void (*tensors)(struct param_builder *b, struct layer_params *l);

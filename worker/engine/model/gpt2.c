@@ -1,41 +1,11 @@
 /* GPT-2 as in Hugging Face: LayerNorm with biases, learned positions, tanh-GELU; weights are stored [in, out]. */
-#include <errno.h>
 #include <math.h>
 
-#include "base/try.h"
 #include "worker/engine/model/family.h"
 #include "worker/engine/model/param_build.h"
 #include "worker/engine/model/stage_priv.h"
 
 enum { LAYER_TENSORS = 12 };
-
-static int from_config(const json_t *config, struct model_cfg *c, struct merr *err)
-{
-    c->tied = !json_is_false(json_object_get(config, "tie_word_embeddings"));
-    TRY(model_want_int(config, "n_layer", 0, &c->layers, err));
-    TRY(model_want_int(config, "n_embd", 0, &c->hidden, err));
-    TRY(model_want_int(config, "n_head", 0, &c->heads, err));
-    TRY(model_want_int(config, "n_positions", 0, &c->context, err));
-    TRY(model_want_int(config, "vocab_size", 0, &c->vocab, err));
-    TRY(model_want_int(config, "n_inner", 4 * c->hidden, &c->ffn, err));
-    TRY(model_want_number(config, "layer_norm_epsilon", 1e-5, &c->norm_eps, err));
-    TRY(model_want_word(config, "activation_function", "gelu_new", err));
-    if (json_is_true(json_object_get(config, "scale_attn_by_inverse_layer_idx")) ||
-        json_is_false(json_object_get(config, "scale_attn_weights")))
-        return merr_set(err, -ENOTSUP, "the model's attention is scaled in another way than by its heads' size");
-    c->kv_heads = c->heads;
-    return 0;
-}
-
-static json_t *config(const struct model_cfg *c)
-{
-    return json_pack("{s:s, s:[s], s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:s, s:b, s:f, s:f, s:f, s:f, s:s}",
-                     "model_type", "gpt2", "architectures", "GPT2LMHeadModel", "n_layer", c->layers, "n_embd",
-                     c->hidden, "n_head", c->heads, "n_inner", c->ffn, "n_positions", c->context, "n_ctx", c->context,
-                     "vocab_size", c->vocab, "layer_norm_epsilon", c->norm_eps, "activation_function", "gelu_new",
-                     "tie_word_embeddings", c->tied, "resid_pdrop", c->dropout, "embd_pdrop", c->dropout, "attn_pdrop",
-                     c->dropout, "initializer_range", PARAM_STD, "torch_dtype", "float32");
-}
 
 static int layer_tensors(const struct model_cfg *c)
 {
@@ -106,11 +76,8 @@ static int act_backward(struct stage *st, const void *pre, const void *d_act, vo
                                     (size_t)st->rows * st->cfg.model->ffn_local, d_pre, err);
 }
 
-static const char *const types[] = {"gpt2", NULL};
-
 const struct family family_gpt2 = {
     .name = "gpt2",
-    .types = types,
     .embedding = "wte.weight",
     .head = "lm_head.weight",
     .norm = "ln_f",
@@ -119,8 +86,6 @@ const struct family family_gpt2 = {
     .norm_bias = true,
     .parts = 1,
     .fc_end = KERN_BIAS_GELU,
-    .from_config = from_config,
-    .config = config,
     .layer_tensors = layer_tensors,
     .tensors = tensors,
     .norm_forward = norm_forward,

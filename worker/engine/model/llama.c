@@ -1,70 +1,17 @@
-/* Llama and Qwen2 as in Hugging Face: RMSNorm, rotated positions, SwiGLU, keys and values shared by groups of heads;
- * weights are stored [out, in]. Qwen2 is Llama with biases on queries, keys and values. */
-#include <errno.h>
-#include <string.h>
-
+/* Llama and its kinds as in Hugging Face: RMSNorm, rotated positions, SwiGLU, keys and values shared by groups of
+ * heads; weights are stored [out, in]. Mistral has a window, Qwen2 biases on queries, keys and values, Qwen3 norms of
+ * each head of queries and keys, and Phi-3 one tensor of queries, keys and values, and one of gate and up. */
 #include "base/try.h"
 #include "worker/engine/model/family.h"
 #include "worker/engine/model/param_build.h"
 #include "worker/engine/model/stage_priv.h"
 
-enum { PLAIN_TENSORS = 9, BIAS_TENSORS = 3 };
-
-/* What a config.json may ask for that is not built here. */
-static int refuse(const json_t *config, bool qwen, struct merr *err)
-{
-    static const char *const flags[] = {"mlp_bias", "use_sliding_window"};
-
-    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++)
-        if (json_is_true(json_object_get(config, flags[i])))
-            return merr_set(err, -ENOTSUP, "the model's '%s' is true; that is not built", flags[i]);
-    if (!qwen && json_is_true(json_object_get(config, "attention_bias")))
-        return merr_set(err, -ENOTSUP,
-                        "the model's 'attention_bias' is true: a bias on the attention's output is not "
-                        "built; Qwen2's biases are model_type 'qwen2'");
-    return model_want_word(config, "hidden_act", "silu", err);
-}
-
-static int from_config(const json_t *config, struct model_cfg *c, struct merr *err)
-{
-    bool qwen = strcmp(json_string_value(json_object_get(config, "model_type")), "qwen2") == 0;
-
-    c->tied = json_is_true(json_object_get(config, "tie_word_embeddings"));
-    c->qkv_bias = qwen;
-    TRY(refuse(config, qwen, err));
-    TRY(model_want_int(config, "num_hidden_layers", 0, &c->layers, err));
-    TRY(model_want_int(config, "hidden_size", 0, &c->hidden, err));
-    TRY(model_want_int(config, "num_attention_heads", 0, &c->heads, err));
-    TRY(model_want_int(config, "num_key_value_heads", c->heads, &c->kv_heads, err));
-    TRY(model_want_int(config, "head_dim", c->hidden / c->heads, &c->dim, err));
-    TRY(model_want_int(config, "intermediate_size", 0, &c->ffn, err));
-    TRY(model_want_int(config, "max_position_embeddings", qwen ? 32768 : 2048, &c->context, err));
-    TRY(model_want_int(config, "vocab_size", 0, &c->vocab, err));
-    TRY(model_want_number(config, "rms_norm_eps", 1e-6, &c->norm_eps, err));
-    return rope_from_config(config, &c->rope, err);
-}
-
-static json_t *config(const struct model_cfg *c)
-{
-    json_t *o = json_pack("{s:s, s:[s], s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:o, s:s, s:b, s:f, s:f, s:s}",
-                          "model_type", c->qkv_bias ? "qwen2" : "llama", "architectures",
-                          c->qkv_bias ? "Qwen2ForCausalLM" : "LlamaForCausalLM", "num_hidden_layers", c->layers,
-                          "hidden_size", c->hidden, "num_attention_heads", c->heads, "num_key_value_heads", c->kv_heads,
-                          "intermediate_size", c->ffn, "max_position_embeddings", c->context, "vocab_size", c->vocab,
-                          "rms_norm_eps", c->norm_eps, "rope_theta", c->rope.theta, "rope_scaling",
-                          rope_scaling_config(&c->rope), "hidden_act", "silu", "tie_word_embeddings", c->tied,
-                          "attention_dropout", c->dropout, "initializer_range", PARAM_STD, "torch_dtype", "float32");
-
-    if (o && c->dim * c->heads != c->hidden)
-        (void)json_object_set_new(o, "head_dim", json_integer(c->dim));
-    if (o && !c->qkv_bias)
-        (void)json_object_set_new(o, "attention_bias", json_false());
-    return o;
-}
+enum { PLAIN_TENSORS = 9, FUSED_TENSORS = 6, BIAS_TENSORS = 3, HEAD_NORMS = 2 };
 
 static int layer_tensors(const struct model_cfg *c)
 {
-    return PLAIN_TENSORS + (c->qkv_bias ? BIAS_TENSORS : 0);
+    return (c->fused ? FUSED_TENSORS : PLAIN_TENSORS) + (c->qkv_bias ? BIAS_TENSORS : 0) +
+           (c->qk_norm ? HEAD_NORMS : 0);
 }
 
 static struct norm_params norm(struct param_builder *b, const char *weight)
@@ -88,23 +35,50 @@ static struct linear by_inputs(struct param_builder *b, const char *weight, int 
     return (struct linear){.n = 1, .w = {w}, .bias = {-1}, .out_in = true};
 }
 
-static void tensors(struct param_builder *b, struct layer_params *l)
+/* One tensor of several matrices [out, hidden], each cut by its outputs. */
+static struct linear fused(struct param_builder *b, const char *weight, const uint64_t *out, int n)
+{
+    return (struct linear){
+        .n = 1, .w = {param_rows_of(b, weight, out, n, b->c->hidden, PARAM_STD)}, .bias = {-1}, .out_in = true};
+}
+
+static void attention_tensors(struct param_builder *b, struct layer_params *l, int q, int kv)
 {
     const struct model_cfg *c = b->c;
-    int q = c->heads * c->dim, kv = c->kv_heads * c->dim;
     bool bias = c->qkv_bias;
 
-    l->qkv = l->fc = (struct linear){.out_in = true};
-    l->norm1 = norm(b, "input_layernorm.weight");
+    if (c->fused) {
+        l->qkv = fused(b, "self_attn.qkv_proj.weight", (const uint64_t[]){q, kv, kv}, 3);
+        return;
+    }
+    l->qkv = (struct linear){.out_in = true};
     add_outputs(b, &l->qkv, "self_attn.q_proj.weight", bias ? "self_attn.q_proj.bias" : NULL, q);
     b->copies = c->kv_copies;
     add_outputs(b, &l->qkv, "self_attn.k_proj.weight", bias ? "self_attn.k_proj.bias" : NULL, kv);
     add_outputs(b, &l->qkv, "self_attn.v_proj.weight", bias ? "self_attn.v_proj.bias" : NULL, kv);
     b->copies = 1;
+    if (!c->qk_norm)
+        return;
+    l->q_norm = param_whole(b, "self_attn.q_norm.weight", 1, c->dim, 0, 0, 1);
+    l->k_norm = param_whole(b, "self_attn.k_norm.weight", 1, c->dim, 0, 0, 1);
+}
+
+static void tensors(struct param_builder *b, struct layer_params *l)
+{
+    const struct model_cfg *c = b->c;
+    int q = c->heads * c->dim, kv = c->kv_heads * c->dim;
+
+    l->norm1 = norm(b, "input_layernorm.weight");
+    attention_tensors(b, l, q, kv);
     l->proj = by_inputs(b, "self_attn.o_proj.weight", q);
     l->norm2 = norm(b, "post_attention_layernorm.weight");
-    add_outputs(b, &l->fc, "mlp.gate_proj.weight", NULL, c->ffn);
-    add_outputs(b, &l->fc, "mlp.up_proj.weight", NULL, c->ffn);
+    l->fc = (struct linear){.out_in = true};
+    if (c->fused) {
+        l->fc = fused(b, "mlp.gate_up_proj.weight", (const uint64_t[]){c->ffn, c->ffn}, 2);
+    } else {
+        add_outputs(b, &l->fc, "mlp.gate_proj.weight", NULL, c->ffn);
+        add_outputs(b, &l->fc, "mlp.up_proj.weight", NULL, c->ffn);
+    }
     l->out = by_inputs(b, "mlp.down_proj.weight", c->ffn);
 }
 
@@ -138,19 +112,14 @@ static int act_backward(struct stage *st, const void *pre, const void *d_act, vo
                                       st->cfg.model->ffn_local, d_pre, err);
 }
 
-static const char *const types[] = {"llama", "qwen2", NULL};
-
 const struct family family_llama = {
     .name = "llama",
-    .types = types,
     .embedding = "model.embed_tokens.weight",
     .head = "lm_head.weight",
     .norm = "model.norm",
     .layer = "model.layers.%d.",
     .parts = 2,
     .fc_end = KERN_PLAIN,
-    .from_config = from_config,
-    .config = config,
     .layer_tensors = layer_tensors,
     .tensors = tensors,
     .norm_forward = norm_forward,

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "api/hf.h"
 #include "base/try.h"
 #include "worker/engine/model/family.h"
 
@@ -12,21 +13,9 @@
 #define LLAMA3_LOW 1.0 /* what all published models of that scaling have; a config.json may say otherwise */
 #define LLAMA3_HIGH 4.0
 
-static const struct family *family_of_spec(enum model_family f)
+static const struct family *family_of(enum model_family f)
 {
     return f == MODEL_LLAMA ? &family_llama : &family_gpt2;
-}
-
-/* By a config's model_type; NULL: not known. */
-static const struct family *family_of_type(const char *type)
-{
-    static const struct family *const all[] = {&family_gpt2, &family_llama};
-
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-        for (const char *const *t = all[i]->types; *t; t++)
-            if (strcmp(*t, type) == 0)
-                return all[i];
-    return NULL;
 }
 
 int model_cut(struct model_cfg *c, int tp, int tp_index, struct merr *err)
@@ -49,6 +38,10 @@ int model_cut(struct model_cfg *c, int tp, int tp_index, struct merr *err)
         return merr_set(err, -EINVAL, "%d heads cannot be split over tp %d", c->heads, tp);
     if (c->kv_heads % tp != 0 && tp % c->kv_heads != 0)
         return merr_set(err, -EINVAL, "%d kv_heads cannot be split over tp %d; want a divisor or a multiple",
+                        c->kv_heads, tp);
+    if (c->fused && tp > c->kv_heads)
+        return merr_set(err, -EINVAL,
+                        "%d kv_heads in one tensor with the queries cannot be held by tp %d ranks; want a divisor",
                         c->kv_heads, tp);
     if (c->ffn % tp != 0)
         return merr_set(err, -EINVAL, "ffn %d cannot be split over tp %d", c->ffn, tp);
@@ -86,6 +79,10 @@ static int agree_sizes(const struct model_cfg *c, const struct model_cfg *s, str
         {"vocab", c->vocab, s->vocab},
         {"tie_embeddings", c->tied, s->tied},
         {"qkv_bias", c->qkv_bias, s->qkv_bias},
+        {"qk_norm", c->qk_norm, s->qk_norm},
+        {"fused", c->fused, s->fused},
+        {"window", c->window, s->window},
+        {"head_dim", c->dim > 0 ? c->dim : s->dim, s->dim},
     };
 
     if (c->family != s->family)
@@ -156,7 +153,7 @@ int model_from_spec(const struct job_spec *spec, const json_t *source, int tp, i
 {
     double eps = spec->train.model.norm_eps;
     struct model_cfg c = {
-        .family = family_of_spec(spec->train.model.family),
+        .family = family_of(spec->train.model.family),
         .layers = spec->train.model.layers,
         .hidden = spec->train.model.hidden,
         .heads = spec->train.model.heads,
@@ -166,6 +163,10 @@ int model_from_spec(const struct job_spec *spec, const json_t *source, int tp, i
         .vocab = spec->train.model.vocab,
         .tied = spec->train.model.tie_embeddings,
         .qkv_bias = spec->train.model.qkv_bias,
+        .qk_norm = spec->train.model.qk_norm,
+        .fused = spec->train.model.fused,
+        .window = spec->train.model.window,
+        .dim = spec->train.model.head_dim,
         .norm_eps = eps > 0 ? eps : EPS_DEFAULT,
         .dropout = spec->train.model.dropout,
         .seed = spec->train.init.seed,
@@ -192,13 +193,28 @@ int model_from_spec(const struct job_spec *spec, const json_t *source, int tp, i
 
 int model_from_config(const json_t *config, struct model_cfg *ret, struct merr *err)
 {
-    const char *type = json_string_value(json_object_get(config, "model_type"));
-    struct model_cfg c = {.family = type ? family_of_type(type) : NULL};
+    struct hf_model m;
+    struct model_cfg c;
 
-    if (!c.family)
-        return merr_set(err, -ENOTSUP, "model type '%.40s' is not known; want 'gpt2', 'llama' or 'qwen2'",
-                        type ? type : "");
-    TRY(c.family->from_config(config, &c, err));
+    TRY(hf_model_read(config, &m, err));
+    c = (struct model_cfg){
+        .family = family_of(m.family),
+        .layers = m.layers,
+        .hidden = m.hidden,
+        .heads = m.heads,
+        .kv_heads = m.kv_heads,
+        .dim = m.dim,
+        .ffn = m.ffn,
+        .context = m.context,
+        .vocab = m.vocab,
+        .tied = m.tied,
+        .qkv_bias = m.qkv_bias,
+        .qk_norm = m.qk_norm,
+        .fused = m.fused,
+        .window = m.window,
+        .rope = m.rope,
+        .norm_eps = m.norm_eps,
+    };
     TRY(model_cut(&c, 1, 0, err));
     *ret = c;
     return 0;
@@ -206,7 +222,27 @@ int model_from_config(const json_t *config, struct model_cfg *ret, struct merr *
 
 json_t *model_config(const struct model_cfg *c)
 {
-    return c->family->config(c);
+    const struct hf_model m = {
+        .family = c->family == &family_gpt2 ? MODEL_GPT2 : MODEL_LLAMA,
+        .layers = c->layers,
+        .hidden = c->hidden,
+        .heads = c->heads,
+        .kv_heads = c->kv_heads,
+        .dim = c->dim,
+        .ffn = c->ffn,
+        .context = c->context,
+        .vocab = c->vocab,
+        .tied = c->tied,
+        .qkv_bias = c->qkv_bias,
+        .qk_norm = c->qk_norm,
+        .fused = c->fused,
+        .window = c->window,
+        .rope = c->rope,
+        .norm_eps = c->norm_eps,
+        .dropout = c->dropout,
+    };
+
+    return hf_model_write(&m);
 }
 
 /* --- what it costs ----------------------------------------------------------------------------------------- */
@@ -221,8 +257,9 @@ static double layer_weights(const struct model_cfg *c)
 double model_flops_per_token(const struct model_cfg *c, double length)
 {
     double multiplied = c->layers * layer_weights(c) + (double)c->vocab * c->hidden;
+    double w = c->window, seen = w > 0 && w < length ? 2 * w - w * w / length : length; /* twice the mean of a token */
 
-    return 6 * multiplied + 6.0 * c->layers * c->heads * c->dim * length;
+    return 6 * multiplied + 6.0 * c->layers * c->heads * c->dim * seen;
 }
 
 double model_head_cost(const struct model_cfg *c)

@@ -20,8 +20,10 @@ struct family;
 struct model_cfg {
     const struct family *family;
     int layers, hidden, heads, kv_heads, dim /* of a head */, ffn, context, vocab;
-    bool tied;     /* the head is the token embedding */
-    bool qkv_bias; /* llama: as in Qwen2 */
+    bool tied; /* the head is the token embedding */
+    /* llama: its kinds, as hf.h has them */
+    bool qkv_bias, qk_norm, fused;
+    int window;
     struct rope rope;
     double norm_eps, dropout;
     uint64_t seed;
@@ -48,7 +50,7 @@ int model_from_config(const json_t *config, struct model_cfg *ret, struct merr *
 json_t *model_config(const struct model_cfg *c);
 
 /* Fill in what rank tp_index of tp holds. -EINVAL when heads, kv_heads or ffn do not divide; kv_heads may also divide
- * tp. */
+ * tp, but not of fused tensors. */
 int model_cut(struct model_cfg *c, int tp, int tp_index, struct merr *err);
 
 /* Matrix-product floating point operations a token of one training step, nothing recomputed. */
@@ -56,13 +58,6 @@ double model_flops_per_token(const struct model_cfg *c, double length);
 
 /* What the head costs, in layers. */
 double model_head_cost(const struct model_cfg *c);
-
-/* Read a number from 1 of a config; absent or null: fallback, when that is above 0. -EINVAL names the key. */
-int model_want_int(const json_t *config, const char *key, int fallback, int *ret, struct merr *err);
-/* Read a number above 0. */
-int model_want_number(const json_t *config, const char *key, double fallback, double *ret, struct merr *err);
-/* A key that must be absent, null or this word; -ENOTSUP names both. */
-int model_want_word(const json_t *config, const char *key, const char *word, struct merr *err);
 
 /* Columns of the keys and values of a token. */
 static inline size_t model_kv_columns(const struct model_cfg *c)

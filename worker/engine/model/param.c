@@ -99,14 +99,27 @@ int param_columns(struct param_builder *b, const char *name, int ndim, uint64_t 
     return place(b, q);
 }
 
+int param_rows_of(struct param_builder *b, const char *name, const uint64_t *rows, int n, uint64_t cols, float std)
+{
+    struct param *q = add(b, name, 2, 0, cols);
+
+    assert(n <= PARAM_BOXES_MAX);
+    q->std = std;
+    for (int i = 0; i < n; i++) {
+        uint64_t from, mine = part_of(b, q, rows[i], &from);
+
+        if (b->c->tp > 1)
+            box(q, q->shape[0] + from, mine, 0, cols);
+        q->shape[0] += rows[i];
+    }
+    if (b->c->tp == 1)
+        box(q, 0, q->shape[0], 0, cols);
+    return place(b, q);
+}
+
 int param_rows(struct param_builder *b, const char *name, uint64_t rows, uint64_t cols, float std)
 {
-    struct param *q = add(b, name, 2, rows, cols);
-    uint64_t from, mine = part_of(b, q, rows, &from);
-
-    q->std = std;
-    box(q, from, mine, 0, cols);
-    return place(b, q);
+    return param_rows_of(b, name, &rows, 1, cols, std);
 }
 
 /* Rows of the padded vocabulary; the box leaves the padding out, which may be all of it. */
@@ -183,6 +196,19 @@ static void mark_norm(struct param_builder *b, const struct norm_params *n)
     }
 }
 
+/* Each rank of tp has seen its own heads alone. */
+static void mark_head_norms(struct param_builder *b, const struct layer_params *l)
+{
+    for (int i = 0; i < 2; i++) {
+        int w = i == 0 ? l->q_norm : l->k_norm;
+
+        if (w < 0)
+            continue;
+        b->p->v[w].early = true;
+        b->p->v[w].sum = b->c->tp > 1 ? PARAM_SUM_TP : PARAM_SUM_NONE;
+    }
+}
+
 static void add_chunks(struct param_builder *b, int ids, int per_layer)
 {
     struct params *p = b->p;
@@ -195,7 +221,9 @@ static void add_chunks(struct param_builder *b, int ids, int per_layer)
         p->chunk_at[i] = i ? p->rest_n : 0;
         b->id = ids + r->begin * per_layer;
         for (b->layer = r->begin; b->layer < r->end; b->layer++) {
+            p->layer[b->layer] = (struct layer_params){.q_norm = -1, .k_norm = -1};
             b->c->family->tensors(b, &p->layer[b->layer]);
+            mark_head_norms(b, &p->layer[b->layer]);
             mark_norm(b, &p->layer[b->layer].norm1);
             mark_norm(b, &p->layer[b->layer].norm2);
         }

@@ -71,6 +71,7 @@ struct linear { /* n matrices whose outputs lie side by side */
 struct layer_params { /* of one block */
     size_t at;        /* where its matrices and biases begin in the arenas; they lie together */
     struct norm_params norm1, norm2;
+    int q_norm, k_norm; /* of each head's queries and keys */
     struct linear qkv, proj, fc, out;
 };
 

@@ -22,6 +22,8 @@ int param_whole(struct param_builder *b, const char *name, int ndim, uint64_t ro
 /* parts tensors of cols columns side by side along the last dimension, each cut over tp by columns. */
 int param_columns(struct param_builder *b, const char *name, int ndim, uint64_t rows, int parts, uint64_t cols,
                   float std);
+/* n matrices of rows[i] rows one below the other, each cut over tp by rows. */
+int param_rows_of(struct param_builder *b, const char *name, const uint64_t *rows, int n, uint64_t cols, float std);
 /* A matrix cut over tp by rows. */
 int param_rows(struct param_builder *b, const char *name, uint64_t rows, uint64_t cols, float std);
 

@@ -126,6 +126,10 @@ static int check(const struct stage_cfg *cfg, struct merr *err)
     for (size_t i = 0; i < sizeof(rules) / sizeof(*rules); i++)
         if (rules[i].broken)
             return merr_set(err, -EINVAL, "such a stage cannot be: %s", rules[i].rule);
+    if ((cfg->model->window > 0 || cfg->model->qk_norm) && !cfg->k->parts)
+        return merr_set(err, -ENOTSUP, "%s not built for kernels '%s': such a model trains on processors alone",
+                        cfg->model->qk_norm ? "norms of queries' and keys' heads are" : "attention in a window is",
+                        cfg->k->name);
     return context_check(&cfg->context, cfg->model, err);
 }
 

@@ -87,6 +87,7 @@ struct block_saves {         /* of one block and micro-batch; void: of cfg.preci
     void *norm1;             /* [trunk rows, hidden] */
     float *mean1, *rstd1;    /* [trunk rows] */
     void *qkv, *att;         /* [rows, qkv local], [rows, q local] */
+    void *raw[2];            /* queries and keys before their norms, without gaps; NULL: they have none */
     float *lse;              /* [rows, heads local] */
     float *mid;              /* [trunk rows, hidden] after attention */
     void *norm2;

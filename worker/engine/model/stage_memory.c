@@ -26,6 +26,8 @@ static void carve_rest(const struct stage *st, struct carve *c, struct block_sav
     b->mean1 = carve_floats(c, trunk);
     b->rstd1 = carve_floats(c, trunk);
     b->qkv = carve_typed(c, st->cfg.precision.type, rows * g->qkv_local);
+    b->raw[0] = g->qk_norm ? carve_typed(c, st->cfg.precision.type, rows * g->q_local) : NULL;
+    b->raw[1] = g->qk_norm ? carve_typed(c, st->cfg.precision.type, rows * g->kv_heads_local * g->dim) : NULL;
     b->att = carve_typed(c, st->cfg.precision.type, rows * g->q_local);
     b->lse = carve_floats(c, rows * g->heads_local);
     b->mid = carve_floats(c, trunk * g->hidden);

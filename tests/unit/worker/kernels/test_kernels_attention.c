@@ -20,6 +20,8 @@ static void run_attention(const struct kern_ops *ops, struct kern_stream *s, flo
     assert_int_equal(ops->attention_backward(s, &a, NULL), 0);
 }
 
+static int window;
+
 static void check_attention(const int *length, int docs, int heads, int kv_heads, int dim, float dropout, int pad)
 {
     int before = try_arrays;
@@ -48,6 +50,7 @@ static void check_attention(const int *length, int docs, int heads, int kv_heads
         .ld = columns + pad,
         .cu = cu,
         .docs = docs,
+        .window = window,
         .scale = 1 / sqrtf((float)dim),
         .qkv = try_floats(n, 2),
         .dropout = dropout,
@@ -60,8 +63,8 @@ static void check_attention(const int *length, int docs, int heads, int kv_heads
     const struct try_out out[] = {
         {tokens * (size_t)heads * (size_t)dim, NULL}, {tokens * (size_t)heads, NULL}, {n, try_floats(n, 0)}};
 
-    (void)snprintf(what, sizeof(what), "attention of %d documents, %d tokens, %d/%d heads of %d, dropout %g", docs,
-                   (int)tokens, heads, kv_heads, dim, (double)dropout);
+    (void)snprintf(what, sizeof(what), "attention of %d documents, %d tokens, %d/%d heads of %d, window %d, dropout %g",
+                   docs, (int)tokens, heads, kv_heads, dim, window, (double)dropout);
     try_check(what, run_attention, &c, out, 3, 2 * LONG_SUM);
     try_drop_arrays(before);
 }
@@ -102,6 +105,18 @@ static void attention_of_long_documents_crosses_blocks_of_keys(void **state)
     check_attention(length, 2, 2, 1, 16, 0.2f, 0);
 }
 
+static void windows_slide_over_blocks_of_queries_and_keys(void **state)
+{
+    static const int sizes[] = {1, 2, 95, 97, 255, 256, 300, 700}, length[] = {3, 620, 1};
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        window = sizes[i];
+        check_attention(length, COUNT(length), 2, 1, i % 2 ? 16 : 5, i % 3 ? 0 : 0.2f, (int)i);
+    }
+    window = 0;
+}
+
 #define TRY(test) cmocka_unit_test_setup_teardown(test, try_setup, try_teardown)
 
 int main(void)
@@ -110,6 +125,7 @@ int main(void)
         TRY(attention_matches_at_the_edges_of_its_blocks),
         TRY(attention_keeps_documents_apart),
         TRY(attention_of_long_documents_crosses_blocks_of_keys),
+        TRY(windows_slide_over_blocks_of_queries_and_keys),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,12 +17,12 @@ struct operands {
 
 static bool sees(const struct block_shape *x, int row, int key)
 {
-    return key < x->valid + row;
+    return key < x->valid + row && key >= x->skip + row;
 }
 
-static struct operands make(int rows, int keys, int dim, int valid, int pad)
+static struct operands make(int rows, int keys, int dim, int valid, int skip, int pad)
 {
-    struct operands o = {.shape = {rows, keys, dim, valid}, .pad = pad};
+    struct operands o = {.shape = {rows, keys, dim, valid, skip}, .pad = pad};
     size_t ld = (size_t)(dim + pad), most = (size_t)(rows + keys) * (CPU_SCORES_LD + ld);
 
     o.q = try_floats((size_t)rows * ld, 1);
@@ -109,7 +109,8 @@ static void blocks_match_at_any_size_and_mask(void **state)
     for (int i = 0; i < 24; i++) {
         int before = try_arrays, rows = try_range(1, CPU_QUERIES), keys = try_range(1, i % 3 ? 40 : CPU_KEYS);
         int least = i % 2 ? 1 : 2 - rows; /* the first rows may see nothing */
-        struct operands o = make(rows, keys, dim[i % COUNT(dim)], try_range(least, keys + 5), try_range(0, 3));
+        struct operands o = make(rows, keys, dim[i % COUNT(dim)], try_range(least, keys + 5),
+                                 i % 3 ? LOOPS_NO_SKIP : try_range(-rows, keys), try_range(0, 3));
 
         check_scores(s, &o, i % 5 > 0);
         check_values(s, &o, i % 5 > 0, i % 4 < 2);

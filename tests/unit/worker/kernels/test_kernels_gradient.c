@@ -242,6 +242,51 @@ static void attention_backward_is_the_slope_of_forward(void **state)
     }
 }
 
+static void a_window_has_the_slope_of_what_it_leaves(void **state)
+{
+    (void)state;
+    for (att.window = 1; att.window <= 5; att.window++) {
+        randomise(x, 9 * 25);
+        randomise(w, 9 * 12);
+        memset(dx, 0, sizeof(dx));
+        (void)attention();
+        pm_attention_backward(&att);
+        check_slope("a window", x, 9 * 25, dx, attention);
+    }
+    att.window = 0;
+}
+
+#define NORM_ROWS 3
+#define NORM_HEADS 2
+#define NORM_DIM 4
+#define NORM_LD 11
+
+static double gamma_of_heads[NORM_DIM];
+
+static double head_norm(void)
+{
+    double at[NORM_ROWS * NORM_LD];
+
+    memcpy(at, x, sizeof(at));
+    pm_head_norm_forward(at, gamma_of_heads, 1e-3, NORM_ROWS, NORM_HEADS, NORM_DIM, NORM_LD, y);
+    return weighted(at, w, NORM_ROWS * NORM_LD);
+}
+
+static void head_norm_backward_is_the_slope_of_forward(void **state)
+{
+    double change[NORM_DIM] = {0};
+
+    (void)state;
+    randomise(x, NORM_ROWS * NORM_LD);
+    randomise(w, NORM_ROWS * NORM_LD);
+    randomise(gamma_of_heads, NORM_DIM);
+    (void)head_norm(); /* what lies between the rows is no business of a norm: its slope is that of a copy */
+    memcpy(dx, w, NORM_ROWS * NORM_LD * sizeof(*dx));
+    pm_head_norm_backward(dx, y, gamma_of_heads, 1e-3, NORM_ROWS, NORM_HEADS, NORM_DIM, NORM_LD, change);
+    check_slope("head norm", x, NORM_ROWS * NORM_LD, dx, head_norm);
+    check_slope("head norm gamma", gamma_of_heads, NORM_DIM, change, head_norm);
+}
+
 /* A product's gradients are products: y = a·b has da = dy·b', db = a'·dy, in the forms a linear layer uses. */
 static double product(void)
 {
@@ -296,6 +341,8 @@ int main(void)
         cmocka_unit_test_setup(inverse_rope_is_the_slope_of_rope, setup),
         cmocka_unit_test_setup(the_gradient_of_the_loss_is_its_slope, setup),
         cmocka_unit_test_setup(attention_backward_is_the_slope_of_forward, setup),
+        cmocka_unit_test_setup(a_window_has_the_slope_of_what_it_leaves, setup),
+        cmocka_unit_test_setup(head_norm_backward_is_the_slope_of_forward, setup),
         cmocka_unit_test_setup(the_three_products_of_a_layer_belong_together, setup),
     };
 

@@ -80,10 +80,10 @@ LOOP(scores)
         d->out[1][r] = r % 3 ? d->z[r] : -INFINITY;
         d->out[2][r] = r % 3 ? 1 + d->z[r] * d->z[r] : 0;
     }
-    l->scores_forward(d->out[0], (size_t)d->cols, d->rows, cols, cols - d->rows, 0.3f, d->out[1], d->out[2], d->out[3],
-                      dropped);
-    l->scores_backward(d->out[4], d->out[5], (size_t)d->cols, d->rows, cols, cols - d->rows, 0.3f, d->gamma, d->beta,
-                       dropped);
+    l->scores_forward(d->out[0], (size_t)d->cols, d->rows, cols, cols - d->rows, 1 - d->rows / 2, 0.3f, d->out[1],
+                      d->out[2], d->out[3], dropped);
+    l->scores_backward(d->out[4], d->out[5], (size_t)d->cols, d->rows, cols, cols - d->rows, 1 - d->rows / 2, 0.3f,
+                       d->gamma, d->beta, dropped);
 }
 
 LOOP(widths)

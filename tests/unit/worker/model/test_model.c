@@ -14,8 +14,9 @@ static json_t *parse(const char *text)
     return o;
 }
 
-#define LLAMA                                                                                                          \
-    "\"model_type\":\"llama\",\"num_hidden_layers\":2,\"hidden_size\":32,\"num_attention_heads\":4,"                   \
+#define LLAMA KIND("llama")
+#define KIND(type)                                                                                                     \
+    "\"model_type\":\"" type "\",\"num_hidden_layers\":2,\"hidden_size\":32,\"num_attention_heads\":4,"                \
     "\"intermediate_size\":40,\"vocab_size\":70,\"num_key_value_heads\":2"
 #define GPT2 "\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":32,\"n_head\":4,\"n_positions\":16,\"vocab_size\":70"
 
@@ -30,6 +31,13 @@ static void a_config_is_written_as_it_was_read(void **state)
         "\"high_freq_factor\":4.0,\"original_max_position_embeddings\":64}}",
         "{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}",
         "{" LLAMA ",\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":3,\"rope_theta\":77}}",
+        "{" KIND("mistral") ",\"sliding_window\":7}",
+        "{" KIND("mistral") ",\"sliding_window\":null,\"head_dim\":null}",
+        "{" KIND("qwen2") ",\"use_sliding_window\":true,\"sliding_window\":9,\"max_window_layers\":0}",
+        "{" KIND("qwen3") ",\"head_dim\":12}",
+        "{" KIND("qwen3") "}",
+        "{" KIND("phi3") ",\"sliding_window\":5}",
+        "{" KIND("phi3") "}",
     };
 
     (void)state;
@@ -43,6 +51,7 @@ static void a_config_is_written_as_it_was_read(void **state)
         assert_int_equal(model_from_config(again, &b, NULL), 0);
         third = model_config(&b);
         assert_true(json_equal(again, third));
+        assert_true(a.qkv_bias == b.qkv_bias && a.qk_norm == b.qk_norm && a.fused == b.fused && a.window == b.window);
         assert_true(a.family == b.family && a.dim == b.dim && a.rope.theta == b.rope.theta &&
                     a.rope.factor == b.rope.factor && a.norm_eps == b.norm_eps && a.tied == b.tied);
         json_decref(third);
@@ -65,6 +74,12 @@ static void what_is_left_out_is_hugging_faces_default(void **state)
     (void)json_object_set_new(qwen, "model_type", json_string("qwen2"));
     assert_int_equal(model_from_config(qwen, &c, NULL), 0);
     assert_true(c.qkv_bias && c.family == &family_llama);
+    (void)json_object_set_new(qwen, "model_type", json_string("qwen3"));
+    assert_int_equal(model_from_config(qwen, &c, NULL), 0);
+    assert_true(!c.qkv_bias && c.qk_norm && c.dim == 128 && c.window == 0);
+    (void)json_object_set_new(qwen, "model_type", json_string("phi3"));
+    assert_int_equal(model_from_config(qwen, &c, NULL), 0);
+    assert_true(c.fused && c.norm_eps == 1e-5 && c.context == 4096);
     json_decref(llama);
     json_decref(gpt2);
     json_decref(qwen);
@@ -89,6 +104,13 @@ static void what_is_not_built_is_refused_by_name(void **state)
         {"{" LLAMA ",\"head_dim\":7}", -EINVAL, "rotated"},
         {"{" LLAMA ",\"num_key_value_heads\":3}", -EINVAL, "3 kv_heads"},
         {"{" LLAMA ",\"vocab_size\":0}", -EINVAL, "vocab_size"},
+        {"{" KIND("mistral") ",\"sliding_window\":0}", -EINVAL, "sliding_window"},
+        {"{" KIND("qwen2") ",\"use_sliding_window\":true,\"max_window_layers\":1}", -ENOTSUP, "max_window_layers"},
+        {"{" KIND("qwen3") ",\"layer_types\":[\"full_attention\",\"sliding_attention\"]}", -ENOTSUP, "layer_types"},
+        {"{" KIND("qwen3") ",\"layer_types\":[3]}", -ENOTSUP, "layer_types"},
+        {"{" KIND("qwen3") ",\"attention_bias\":true}", -ENOTSUP, "attention_bias"},
+        {"{" KIND("phi3") ",\"partial_rotary_factor\":0.75}", -ENOTSUP, "partial_rotary_factor"},
+        {"{" KIND("phi3") ",\"rope_scaling\":{\"type\":\"longrope\"}}", -ENOTSUP, "longrope"},
         {"{" GPT2 ",\"activation_function\":\"relu\"}", -ENOTSUP, "activation_function"},
         {"{" GPT2 ",\"scale_attn_by_inverse_layer_idx\":true}", -ENOTSUP, "scaled"},
         {"{" GPT2 ",\"n_head\":5}", -EINVAL, "heads 5"},

@@ -48,6 +48,33 @@ static const struct model_cfg llama = {.family = &family_llama,
                                        .norm_eps = 1e-5,
                                        .seed = 5};
 
+static const struct model_cfg normed = {.family = &family_llama, /* as Qwen3, in a window */
+                                        .layers = 2,
+                                        .hidden = 16,
+                                        .heads = 4,
+                                        .kv_heads = 2,
+                                        .dim = 6,
+                                        .ffn = 20,
+                                        .context = 8,
+                                        .vocab = 21,
+                                        .qk_norm = true,
+                                        .window = 3,
+                                        .rope = {.theta = 100},
+                                        .norm_eps = 1e-5,
+                                        .seed = 5};
+static const struct model_cfg fused = {.family = &family_llama, /* as Phi-3 */
+                                       .layers = 2,
+                                       .hidden = 16,
+                                       .heads = 4,
+                                       .kv_heads = 2,
+                                       .ffn = 20,
+                                       .context = 8,
+                                       .vocab = 21,
+                                       .fused = true,
+                                       .rope = {.theta = 100},
+                                       .norm_eps = 1e-5,
+                                       .seed = 5};
+
 static void open_cached(struct model *m, const struct model_cfg *c, double dropout, int length, int cache)
 {
     struct kern_cfg kc = {.threads = 1};
@@ -62,7 +89,10 @@ static void open_cached(struct model *m, const struct model_cfg *c, double dropo
     m->g = calloc(m->p.grad_n, sizeof(float));
     params_fill(&m->p, 3, 1, m->w);
     for (size_t i = 0; i < m->p.weight_n; i++)
-        m->w[i] *= 5; /* away from the flat start, where differences say little */
+        m->w[i] *= 5;                /* away from the flat start, where differences say little */
+    for (int i = 0; i < m->p.n; i++) /* heads' norms alone set how sharp attention is */
+        for (size_t j = 0; j < m->p.v[i].n && strstr(m->p.v[i].name, "self_attn.") && m->p.v[i].constant > 0; j++)
+            m->w[m->p.v[i].at + j] = 0.5f + 0.2f * (float)j;
     m->rounded = calloc(m->p.weight_n, sizeof(*m->rounded));
     assert_int_equal(m->k->to_bf16(m->s, m->w, m->p.weight_n, m->rounded, NULL), 0);
     sc = (struct stage_cfg){.k = m->k,
@@ -192,8 +222,9 @@ static void gradients_agree_with_differences(void **state)
         bool tied, bias;
         double dropout;
     } t[] = {
-        {&gpt2, true, false, 0},   {&gpt2, false, false, 0}, {&gpt2, true, false, 0.3}, {&llama, true, false, 0},
-        {&llama, false, false, 0}, {&llama, false, true, 0}, {&llama, true, true, 0.3},
+        {&gpt2, true, false, 0},     {&gpt2, false, false, 0},  {&gpt2, true, false, 0.3}, {&llama, true, false, 0},
+        {&llama, false, false, 0},   {&llama, false, true, 0},  {&llama, true, true, 0.3}, {&normed, false, false, 0},
+        {&normed, true, false, 0.3}, {&fused, false, false, 0},
     };
 
     (void)state;
@@ -212,7 +243,7 @@ static void gradients_agree_with_differences(void **state)
 /* What a cache gives is what the whole sequence at once gives, however the tokens are handed in. */
 static void decoding_agrees_with_the_whole_sequence(void **state)
 {
-    static const struct model_cfg *const all[] = {&gpt2, &llama};
+    static const struct model_cfg *const all[] = {&gpt2, &llama, &normed, &fused};
     static const int32_t token[8] = {3, 1, 4, 1, 5, 9, 2, 6};
     static const int steps[][8] = {{8}, {1, 1, 1, 1, 1, 1, 1, 1}, {3, 4, 1}, {5, 1, 2}};
 
@@ -250,7 +281,7 @@ static void decoding_agrees_with_the_whole_sequence(void **state)
 /* In two parts, with another micro-batch between them, as in a zero-bubble pipeline. */
 static void a_backward_in_two_parts_gives_the_bits_of_a_whole_one(void **state)
 {
-    static const struct model_cfg *const all[] = {&gpt2, &llama};
+    static const struct model_cfg *const all[] = {&gpt2, &llama, &normed, &fused};
 
     (void)state;
     for (size_t f = 0; f < COUNT(all); f++)
@@ -299,16 +330,16 @@ static double two_micros(struct model *m)
 
 static void what_is_made_again_has_the_same_bits(void **state)
 {
-    static const struct model_cfg *const all[] = {&gpt2, &llama};
+    static const struct model_cfg *const all[] = {&gpt2, &llama, &normed, &fused};
 
     (void)state;
-    for (int i = 0; i < 8; i++) { /* family, dropout, type */
-        enum kern_type type = i & 4 ? KERN_BF16 : KERN_F32;
+    for (int i = 0; i < 16; i++) { /* family, dropout, type */
+        enum kern_type type = i & 8 ? KERN_BF16 : KERN_F32;
         struct model m;
         float *want;
         double at;
 
-        open_model(&m, all[i & 1], i & 2 ? 0.3 : 0);
+        open_model(&m, all[i & 3], i & 4 ? 0.3 : 0);
         want = calloc(m.p.grad_n, sizeof(*want));
         stage_anew(&m, false, type, RECOMPUTE_NONE, 0);
         at = two_micros(&m);
@@ -326,10 +357,10 @@ static void what_is_made_again_has_the_same_bits(void **state)
 /* A gradient goes through some ten roundings of one part in 256, and these weights are sharp: a few in a hundred. */
 static void gradients_in_bf16_are_near_those_in_f32(void **state)
 {
-    static const struct model_cfg *const all[] = {&gpt2, &llama};
+    static const struct model_cfg *const all[] = {&gpt2, &llama, &normed, &fused};
 
     (void)state;
-    for (int f = 0; f < 2; f++) {
+    for (int f = 0; f < 4; f++) {
         struct model m;
         float *want;
         double at;

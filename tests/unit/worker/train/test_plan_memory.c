@@ -48,7 +48,22 @@ static void draw_model(struct plan_model *m, struct model_cfg *c)
     m->hidden = m->heads * (2 + 2 * draw(5));
     m->kv_heads = m->family == PLAN_LLAMA ? m->heads >> draw(3) : m->heads;
     m->ffn = 16 * (1 + draw(6));
-    m->qkv_bias = m->family == PLAN_LLAMA && draw(2);
+    if (m->family == PLAN_LLAMA)
+        switch (draw(4)) {
+        case 0:
+            m->qkv_bias = true;
+            break;
+        case 1:
+            m->qk_norm = true;
+            break;
+        case 2:
+            m->fused = true;
+            m->kv_heads = m->heads; /* its tensors are not for ranks that share heads of keys */
+            break;
+        default:
+            break;
+        }
+    m->dim = m->family == PLAN_LLAMA && draw(2) ? 2 + 2 * draw(6) : 0;
     *c = (struct model_cfg){.family = m->family == PLAN_LLAMA ? &family_llama : &family_gpt2,
                             .layers = m->layers,
                             .hidden = m->hidden,
@@ -58,7 +73,10 @@ static void draw_model(struct plan_model *m, struct model_cfg *c)
                             .context = m->context,
                             .vocab = m->vocab,
                             .tied = m->tied,
-                            .qkv_bias = m->qkv_bias};
+                            .qkv_bias = m->qkv_bias,
+                            .qk_norm = m->qk_norm,
+                            .fused = m->fused,
+                            .dim = m->dim};
 }
 
 static void draw_layout(struct twin *t)

@@ -27,11 +27,12 @@ struct attention_job {
     atomic_int code;
 };
 
-/* The keys and values of one head of a document, from its first on, and their gradients. */
+/* The keys and values of one head of a document that are here, and their gradients. */
 struct keys {
     const float *k, *v;
     float *dk, *dv;
-    int ld, past; /* past: of them before the document's first row here */
+    int ld, n;       /* n: of them, after the document's last row here some that nobody sees */
+    int past, first; /* of the document: rows before its first here, keys before these */
 };
 
 static int min_int(int x, int y)
@@ -54,6 +55,18 @@ static int by_work(const void *x, const void *y)
     return (a->query > b->query) - (a->query < b->query);
 }
 
+/* Of a document, about how many keys its rows see together. */
+static double pairs_of(const struct kern_attention *a, int doc)
+{
+    double length = a->cu[doc + 1] - a->cu[doc], each = 0.5 * length + (a->kv ? a->past[doc] : 0);
+
+    if (a->window > 0 && a->window < each)
+        each = a->window;
+    if (a->kv && a->kv_len && a->kv_len[doc] < each)
+        each = a->kv_len[doc];
+    return each * length;
+}
+
 /* Items of all documents, `heads` and steps of `step` queries (0: the document whole; where there are pieces, which may
  * add to the same keys, all of them in one item, which names the first). */
 static int list_items(struct kern_stream *s, const struct kern_attention *a, int heads, int step, struct item **ret,
@@ -68,7 +81,7 @@ static int list_items(struct kern_stream *s, const struct kern_attention *a, int
     for (int d = 0; d < a->docs; d++) {
         int length = a->cu[d + 1] - a->cu[d];
 
-        *ret_pairs += (0.5 * length + (a->kv ? a->past[d] : 0)) * length * heads;
+        *ret_pairs += pairs_of(a, d) * heads;
         n += (size_t)heads * (size_t)(step > 0 ? (length + step - 1) / step : length > 0);
     }
     rc = cpu_work(s, n * sizeof(*item), &work, err);
@@ -136,7 +149,9 @@ static struct keys keys_of(const struct kern_attention *a, int doc, int kv)
         .dk = to ? to + k : NULL,
         .dv = to ? to + v : NULL,
         .ld = a->kv ? 2 * a->kv_heads * a->dim : a->ld,
+        .n = a->kv && a->kv_len ? a->kv_len[doc] : (a->kv ? a->past[doc] : 0) + a->cu[doc + 1] - a->cu[doc],
         .past = a->kv ? a->past[doc] : 0,
+        .first = a->kv && a->kv_len ? a->kv_first[doc] : 0,
     };
 }
 
@@ -151,15 +166,37 @@ struct span {
     int ldq, ldk;
     float *out;
     int ldo;
-    int rows, query; /* query: keys before the first row's own */
+    int rows, query; /* query: keys before the first row's own, below 0 where that comes before all keys */
+    int keys;        /* of them all */
+    int window;      /* 0: none */
+    int first;       /* place of the first key in its document */
     int dim;
     float scale;
 };
 
-/* `rows` queries against the block's n keys: none looks past its own, `valid` being what the first of them sees. */
-static struct block_shape shape_of(int rows, int n, int dim, int valid)
+/* Keys of a window that lie before all that row sees, of those from key on. */
+static int skipped(int window, int row, int key)
 {
-    return (struct block_shape){.rows = rows, .keys = min_int(n, valid + rows - 1), .dim = dim, .valid = valid};
+    return window > 0 ? row - window + 1 - key : LOOPS_NO_SKIP;
+}
+
+/* The first block of keys that row sees any of, by its first key. */
+static int first_block(int window, int row)
+{
+    int skip = skipped(window, row, 0);
+
+    return skip > 0 ? skip / CPU_KEYS * CPU_KEYS : 0;
+}
+
+/* `rows` queries, the first of which comes after `before` of the block's n keys: none looks past its own, and with a
+ * window none further back. */
+static struct block_shape shape_of(int rows, int n, int dim, int before, int window)
+{
+    return (struct block_shape){.rows = rows,
+                                .keys = min_int(n, before + rows),
+                                .dim = dim,
+                                .valid = before + 1,
+                                .skip = skipped(window, before, 0)};
 }
 
 /* What CPU_QUERIES queries, from row r on, take from a block of keys that begins at key k. */
@@ -167,34 +204,52 @@ static int attend_block(const struct kern_stream *s, struct cpu_scratch *w, cons
                         const struct block_right right[2], struct cpu_drop *drop)
 {
     const struct block_shape shape =
-        shape_of(min_int(CPU_QUERIES, x->rows - r), right[0].n, x->dim, x->query + r - k + 1);
+        shape_of(min_int(CPU_QUERIES, x->rows - r), right[0].n, x->dim, x->query + r - k, x->window);
+    bool more = k > first_block(x->window, x->query + r);
     float *out = x->out + (size_t)r * (size_t)x->ldo;
     int rc = block_scores(&shape, x->q + (size_t)r * (size_t)x->ldq, x->ldq, &right[0], w->scores, CPU_SCORES_LD);
 
     if (rc < 0)
         return rc;
     if (drop) {
-        drop->query = x->query + r;
-        drop->column = k;
+        drop->query = x->first + x->query + r;
+        drop->column = x->first + k;
     }
-    s->loops->scores_forward(w->scores, CPU_SCORES_LD, shape.rows, shape.keys, shape.valid, x->scale, w->max + r,
-                             w->sum + r, w->alpha, drop);
-    for (int i = 0; i < shape.rows && k > 0; i++)
+    s->loops->scores_forward(w->scores, CPU_SCORES_LD, shape.rows, shape.keys, shape.valid, shape.skip, x->scale,
+                             w->max + r, w->sum + r, w->alpha, drop);
+    for (int i = 0; i < shape.rows && more; i++)
         s->loops->scale_row(out + (size_t)i * (size_t)x->ldo, x->dim, w->alpha[i]);
-    return block_values(&shape, w->scores, CPU_SCORES_LD, &right[1], k > 0, out, x->ldo);
+    return block_values(&shape, w->scores, CPU_SCORES_LD, &right[1], more, out, x->ldo);
+}
+
+/* Whether queries [r, r + CPU_QUERIES) see some of the keys from k on. */
+static bool sees_block(const struct span *x, int r, int k)
+{
+    return k < x->query + min_int(r + CPU_QUERIES, x->rows) && k >= first_block(x->window, x->query + r);
+}
+
+/* Whether they see some block, of n keys. */
+static bool sees_some(const struct span *x, int r, int n)
+{
+    int k = first_block(x->window, x->query + r);
+
+    return k < n && sees_block(x, r, k);
 }
 
 /* out = softmax(scale · q·k') · v; the rows' maxima and sums are left in w. */
 static int attend(const struct kern_stream *s, struct cpu_scratch *w, const struct span *x, struct cpu_drop *drop)
 {
-    int keys = x->query + x->rows, rc = 0;
+    int keys = min_int(x->keys, x->query + x->rows), rc = 0;
     bool pack = x->rows >= PACK_QUERIES;
 
     for (int r = 0; r < x->rows; r++) {
         w->max[r] = -INFINITY;
         w->sum[r] = 0;
     }
-    for (int k = 0; k < keys; k += CPU_KEYS) {
+    for (int r = 0; r < x->rows; r++) /* of those that see nothing, nothing comes */
+        if (!sees_some(x, r / CPU_QUERIES * CPU_QUERIES, keys))
+            memset(x->out + (size_t)r * (size_t)x->ldo, 0, (size_t)x->dim * sizeof(float));
+    for (int k = first_block(x->window, x->query); k < keys; k += CPU_KEYS) {
         size_t at = (size_t)k * (size_t)x->ldk;
         int n = min_int(CPU_KEYS, keys - k);
         const struct block_right right[2] = {
@@ -203,11 +258,11 @@ static int attend(const struct kern_stream *s, struct cpu_scratch *w, const stru
         };
 
         for (int r = 0; r < x->rows && rc == 0; r += CPU_QUERIES)
-            if (k < x->query + min_int(r + CPU_QUERIES, x->rows))
+            if (sees_block(x, r, k))
                 rc = attend_block(s, w, x, r, k, right, drop);
     }
     for (int r = 0; r < x->rows; r++)
-        s->loops->scale_row(x->out + (size_t)r * (size_t)x->ldo, x->dim, 1.0f / w->sum[r]);
+        s->loops->scale_row(x->out + (size_t)r * (size_t)x->ldo, x->dim, w->sum[r] > 0 ? 1.0f / w->sum[r] : 0);
     return rc;
 }
 
@@ -229,7 +284,10 @@ static void forward_item(void *arg, int number, int worker)
         .out = (float *)a->out + out_at(a, row, it.head),
         .ldo = a->heads * a->dim,
         .rows = min_int(CPU_SPAN, a->cu[it.doc + 1] - row),
-        .query = keys.past + it.query,
+        .query = keys.past - keys.first + it.query,
+        .keys = keys.n,
+        .window = a->window,
+        .first = keys.first,
         .dim = a->dim,
         .scale = a->scale,
     };
@@ -267,9 +325,9 @@ struct key_block {
     struct block_right k;
 };
 
-/* What one block of queries against one block of keys adds to dq, dk, dv. */
+/* What one block of queries against one block of keys adds to dq (more: after another), dk, dv. */
 static int backward_block(const struct attention_job *job, struct cpu_scratch *w, const struct key_block *b,
-                          const struct block_shape *shape, int row, int head, const struct cpu_drop *drop)
+                          const struct block_shape *shape, int row, int head, bool more, const struct cpu_drop *drop)
 {
     const struct kern_attention *a = job->a;
     const struct kern_stream *s = job->stream;
@@ -286,9 +344,9 @@ static int backward_block(const struct attention_job *job, struct cpu_scratch *w
         rc = block_scores(shape, dout, ldo, &b->turned[1], w->gradient, CPU_SCORES_LD);
     if (rc < 0)
         return rc;
-    s->loops->scores_backward(w->scores, w->gradient, CPU_SCORES_LD, shape->rows, shape->keys, shape->valid, a->scale,
-                              w->max, w->sum, drop);
-    rc = block_values(shape, w->gradient, CPU_SCORES_LD, &b->k, b->key > 0, dq, a->ld);
+    s->loops->scores_backward(w->scores, w->gradient, CPU_SCORES_LD, shape->rows, shape->keys, shape->valid,
+                              shape->skip, a->scale, w->max, w->sum, drop);
+    rc = block_values(shape, w->gradient, CPU_SCORES_LD, &b->k, more, dq, a->ld);
     if (rc == 0)
         rc = block_sums(shape, w->gradient, CPU_SCORES_LD, &queries, b->at.dk + col, b->at.ld);
     if (rc == 0)
@@ -300,24 +358,25 @@ static int backward_queries(const struct attention_job *job, struct cpu_scratch 
                             const struct item *it, int head, int query)
 {
     const struct kern_attention *a = job->a;
-    int row = a->cu[it->doc] + query;
+    int row = a->cu[it->doc] + query, before = b->at.past - b->at.first + query;
     const struct block_shape shape =
-        shape_of(min_int(CPU_QUERIES, it->length - query), b->k.n, a->dim, b->at.past + query - b->key + 1);
+        shape_of(min_int(CPU_QUERIES, it->length - query), b->k.n, a->dim, before - b->key, a->window);
     struct cpu_drop drop = {.scale = 0};
 
-    if (shape.keys <= 0) /* all of them come later */
+    if (shape.keys <= 0 || b->key < first_block(a->window, before)) /* all of them come later, or too early */
         return 0;
     if (a->dropout > 0)
         drop = drop_of(a, it->doc, head);
     drop.query = b->at.past + query;
-    drop.column = b->key;
+    drop.column = b->at.first + b->key;
     for (int r = 0; r < shape.rows; r++) { /* here max holds the log-sum-exp of the rows, sum their dout · out */
         size_t at = out_at(a, row + r, head);
 
         w->max[r] = a->lse[(size_t)(row + r) * (size_t)a->heads + (size_t)head];
         w->sum[r] = job->stream->loops->dot((const float *)a->dout + at, (const float *)a->out + at, a->dim);
     }
-    return backward_block(job, w, b, &shape, row, head, a->dropout > 0 ? &drop : NULL);
+    return backward_block(job, w, b, &shape, row, head, b->key > first_block(a->window, before),
+                          a->dropout > 0 ? &drop : NULL);
 }
 
 static int backward_doc(const struct attention_job *job, struct cpu_scratch *w, const struct item *it)
@@ -326,8 +385,11 @@ static int backward_doc(const struct attention_job *job, struct cpu_scratch *w, 
     const struct kern_stream *s = job->stream;
     int group = a->heads / a->kv_heads, begin = a->cu[it->doc], rc = 0;
     struct key_block b = {.at = keys_of(a, it->doc, it->head)};
-    int keys = b.at.past + it->length;
+    int keys = min_int(b.at.n, b.at.past - b.at.first + it->length);
     float *dqkv = a->dqkv;
+
+    for (int r = begin; r < begin + it->length && a->kv && a->kv_len; r++) /* some may see nothing here */
+        memset(dqkv + q_at(a, r, it->head * group), 0, (size_t)(group * a->dim) * sizeof(float));
 
     for (int r = begin; r < begin + it->length && !a->kv; r++) {
         memset(dqkv + k_at(a, r, it->head), 0, (size_t)a->dim * sizeof(float));
@@ -401,6 +463,8 @@ static void cached_item(void *arg, int number, int worker)
         .ldo = a->heads * a->dim,
         .rows = min_int(CPU_SPAN, a->rows - row),
         .query = a->past + row,
+        .keys = a->past + a->rows,
+        .window = a->window,
         .dim = a->dim,
         .scale = a->scale,
     };

@@ -340,7 +340,8 @@ static void run_matrices(struct kern_stream *s, struct matrices *a)
 int bf16_attention(struct kern_stream *s, const struct kern_attention *a, bool backward, struct merr *err)
 {
     int columns = (a->heads + 2 * a->kv_heads) * a->dim, width = a->heads * a->dim, apart = columns - width;
-    size_t qkv = (size_t)a->tokens * (size_t)columns, out = (size_t)a->tokens * (size_t)width;
+    int own_columns = a->kv ? width : columns;
+    size_t qkv = (size_t)a->tokens * (size_t)own_columns, out = (size_t)a->tokens * (size_t)width;
     size_t own = backward ? 2 * (qkv + out) : qkv + out, kv = a->kv ? (size_t)a->kv_rows * (size_t)apart : 0;
     struct matrices keys = {.rows = a->kv_rows, .n = 1};
     struct kern_attention f = *a;
@@ -350,7 +351,7 @@ int bf16_attention(struct kern_stream *s, const struct kern_attention *a, bool b
 
     if (rc < 0)
         return rc;
-    in.m[0] = (struct matrix){(uint16_t *)a->qkv, wide, columns, a->ld};
+    in.m[0] = (struct matrix){(uint16_t *)a->qkv, wide, own_columns, a->ld};
     in.m[1] = (struct matrix){a->out, wide + qkv, width, width};
     in.m[2] = (struct matrix){(uint16_t *)a->dout, wide + qkv + out, width, width};
     run_matrices(s, &in);
@@ -360,7 +361,7 @@ int bf16_attention(struct kern_stream *s, const struct kern_attention *a, bool b
         f.kv = wide + own;
     }
     f.type = KERN_F32;
-    f.ld = columns;
+    f.ld = own_columns;
     f.qkv = wide;
     f.out = wide + qkv;
     f.dout = wide + qkv + out;
@@ -368,7 +369,7 @@ int bf16_attention(struct kern_stream *s, const struct kern_attention *a, bool b
     rc = backward ? cpu_attention_backward(s, &f, err) : cpu_attention_forward(s, &f, err);
     if (rc < 0)
         return rc;
-    result.m[0] = backward ? (struct matrix){a->dqkv, f.dqkv, columns, a->ld} : in.m[1];
+    result.m[0] = backward ? (struct matrix){a->dqkv, f.dqkv, own_columns, a->ld} : in.m[1];
     run_matrices(s, &result);
     return 0;
 }

@@ -39,7 +39,7 @@ int block_scores(const struct block_shape *x, const float *a, int lda, const str
 
     for (int n = 0; n < x->keys; n += t->columns)
         for (int r = 0; r < x->rows; r += t->rows)
-            if (n < seen_before(x, r + t->rows))
+            if (n < seen_before(x, r + t->rows) && n + t->columns > x->skip + r)
                 t->multiply_lying(min_int(t->rows, x->rows - r), x->dim, a + (size_t)r * (size_t)lda, (size_t)lda, 1,
                                   b->packed + (size_t)n * (size_t)x->dim, c + (size_t)r * (size_t)ldc + n, (size_t)ldc,
                                   false);

@@ -10,7 +10,8 @@
 
 struct block_shape {
     int rows, keys, dim;
-    int valid; /* row r sees the first valid + r of the keys */
+    int valid; /* row r sees the first valid + r of the keys, */
+    int skip;  /* but the first skip + r of them; LOOPS_NO_SKIP: all */
 };
 
 /* A right operand: queries or keys or values of one head, as they lie, and packed where tiles want that. */

@@ -699,6 +699,7 @@ const struct kern_ops *kern_cpu(void)
 {
     static const struct kern_ops ops = {
         .name = "cpu",
+        .parts = true,
         .stream_new = stream_new,
         .stream_free = stream_free,
         .stream_sync = stream_sync,
@@ -714,6 +715,9 @@ const struct kern_ops *kern_cpu(void)
         .attention_forward = attention_forward,
         .attention_backward = attention_backward,
         .attention_cached = cpu_attention_cached,
+        .attention_merge = cpu_attention_merge,
+        .head_norm_forward = cpu_head_norm_forward,
+        .head_norm_backward = cpu_head_norm_backward,
         .layernorm_forward = layernorm_forward,
         .layernorm_backward = layernorm_backward,
         .rmsnorm_forward = rmsnorm_forward,

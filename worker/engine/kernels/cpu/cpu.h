@@ -65,7 +65,7 @@ int cpu_product(struct kern_stream *s, const struct kern_gemm *g, struct merr *e
 /* What follows the product in rows [row, row + rows) and columns [column, column + cols) of C. */
 void cpu_epilogue(const struct kern_stream *s, const struct kern_gemm *g, int row, int column, int rows, int cols);
 
-/* As the entries of struct kern_ops, of f32; bf16.h has those of bf16. */
+/* As the entries of struct kern_ops, of f32 where no type is given; bf16.h has those of bf16. */
 int cpu_copy(struct kern_stream *s, void *dst, const void *src, size_t bytes, struct merr *err);
 int cpu_copy_rows(struct kern_stream *s, void *dst, size_t dst_stride, const void *src, size_t src_stride, size_t bytes,
                   int rows, struct merr *err);
@@ -73,6 +73,12 @@ int cpu_fill(struct kern_stream *s, float *dst, float value, size_t n, struct me
 int cpu_gemm(struct kern_stream *s, const struct kern_gemm *g, struct merr *err);
 int cpu_attention_forward(struct kern_stream *s, const struct kern_attention *a, struct merr *err);
 int cpu_attention_backward(struct kern_stream *s, const struct kern_attention *a, struct merr *err);
+int cpu_attention_merge(struct kern_stream *s, enum kern_type type, float *out, float *lse, const void *part,
+                        const float *part_lse, int rows, int heads, int dim, struct merr *err);
+int cpu_head_norm_forward(struct kern_stream *s, enum kern_type type, void *x, const float *gamma, float eps, int rows,
+                          int heads, int dim, int ld, void *raw, struct merr *err);
+int cpu_head_norm_backward(struct kern_stream *s, enum kern_type type, void *dx, const void *raw, const float *gamma,
+                           float eps, int rows, int heads, int dim, int ld, float *dgamma, struct merr *err);
 int cpu_attention_cached(struct kern_stream *s, const struct kern_cached *a, struct merr *err);
 
 #endif

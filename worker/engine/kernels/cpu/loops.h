@@ -14,6 +14,7 @@
 #include "worker/engine/kernels/kernels.h"
 
 #define LOOPS_KEYS_MAX 256 /* columns of a block of attention scores */
+#define LOOPS_NO_SKIP (-(1 << 30))
 
 /* Which probabilities of a block of scores are dropped. */
 struct cpu_drop {
@@ -53,12 +54,13 @@ struct cpu_loops {
     void (*xent_finish)(const float *logits, const float *stats, int n, size_t stride, int tokens, int cols, int first,
                         int live, const int32_t *target, float weight, float *loss, float *dz);
 
-    /* A block of scores, row r against its first min(cols, valid + r) columns (none when negative); the other columns
-     * become 0. forward: running maximum m, sum l and what to multiply earlier output by in alpha. backward: scores
-     * become probabilities as V saw them, dp the gradient of the scores. drop may be NULL. */
-    void (*scores_forward)(float *s, size_t ld, int rows, int cols, int valid, float scale, float *m, float *l,
-                           float *alpha, const struct cpu_drop *drop);
-    void (*scores_backward)(float *s, float *dp, size_t ld, int rows, int cols, int valid, float scale,
+    /* A block of scores, row r against its first min(cols, valid + r) columns (none when negative) but the first
+     * max(0, skip + r) of them; the other columns become 0. forward: running maximum m, sum l and what to multiply
+     * earlier output by in alpha. backward: scores become probabilities as V saw them, dp the gradient of the scores.
+     * drop may be NULL. */
+    void (*scores_forward)(float *s, size_t ld, int rows, int cols, int valid, int skip, float scale, float *m,
+                           float *l, float *alpha, const struct cpu_drop *drop);
+    void (*scores_backward)(float *s, float *dp, size_t ld, int rows, int cols, int valid, int skip, float scale,
                             const float *lse, const float *dot, const struct cpu_drop *drop);
     void (*scale_row)(float *x, int n, float by);
     float (*dot)(const float *x, const float *y, int n);

@@ -556,17 +556,18 @@ static void drop_row(const struct cpu_drop *d, int row, int n, float *keep)
     keep_row(keep, n, (uint32_t)d->column, (uint32_t)(d->query + row), d->sample, d->key, d->threshold, d->scale);
 }
 
-static void scores_forward(float *s, size_t ld, int rows, int cols, int valid, float scale, float *m, float *l,
-                           float *alpha, const struct cpu_drop *drop)
+static void scores_forward(float *s, size_t ld, int rows, int cols, int valid, int skip, float scale, float *m,
+                           float *l, float *alpha, const struct cpu_drop *drop)
 {
     float keep[LOOPS_KEYS_MAX];
 
     for (int r = 0; r < rows; r++, s += ld) {
-        int n = row_columns(valid, r, cols);
-        float top = n > 0 ? row_max(s, n) * scale : -INFINITY, sum;
+        int n = row_columns(valid, r, cols), from = row_columns(skip, r, n);
+        float top = n > from ? row_max(s + from, n - from) * scale : -INFINITY, sum;
 
         top = top > m[r] ? top : m[r];
-        sum = row_exp_sum(s, n, scale, top, s);
+        sum = row_exp_sum(s + from, n - from, scale, top, s + from);
+        memset(s, 0, (size_t)from * sizeof(*s));
         memset(s + n, 0, (size_t)(cols - n) * sizeof(*s));
         alpha[r] = m[r] == top ? 1.0f : exp1(m[r] - top);
         l[r] = l[r] * alpha[r] + sum;
@@ -598,20 +599,22 @@ STEP scores_backward_step(int i, int w, int k, float *s, float *dp, float scale,
     }
 }
 
-static void scores_backward(float *s, float *dp, size_t ld, int rows, int cols, int valid, float scale,
+static void scores_backward(float *s, float *dp, size_t ld, int rows, int cols, int valid, int skip, float scale,
                             const float *lse, const float *dot, const struct cpu_drop *drop)
 {
     float keep[LOOPS_KEYS_MAX];
 
     for (int r = 0; r < rows; r++, s += ld, dp += ld) {
-        int n = row_columns(valid, r, cols);
+        int n = row_columns(valid, r, cols), from = row_columns(skip, r, n);
 
         if (drop) {
             drop_row(drop, r, n, keep);
-            IN_STEPS(n, scores_backward_step, s, dp, scale, lse[r], dot[r], keep);
+            IN_STEPS(n - from, scores_backward_step, s + from, dp + from, scale, lse[r], dot[r], keep + from);
         } else {
-            IN_STEPS(n, scores_backward_step, s, dp, scale, lse[r], dot[r], NULL);
+            IN_STEPS(n - from, scores_backward_step, s + from, dp + from, scale, lse[r], dot[r], NULL);
         }
+        memset(s, 0, (size_t)from * sizeof(*s));
+        memset(dp, 0, (size_t)from * sizeof(*dp));
         memset(s + n, 0, (size_t)(cols - n) * sizeof(*s));
         memset(dp + n, 0, (size_t)(cols - n) * sizeof(*dp));
     }
