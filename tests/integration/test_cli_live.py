@@ -833,7 +833,7 @@ def test_a_nodes_series_are_drawn_over_the_time_of_day(cluster):
     wait_for("a report", lambda: any(v is not None for v in said(cluster, "node", "series", "n1", "-o", "json")
                                      ["nodes"][0]["host"]["load"]["mean"]))
     text = run(cluster, "node", "series", "n1", "--since", "10m").stdout
-    assert re.search(r"Memory, GiB\nin use [\d.]+\n", text) and re.search(r"[\u2801-\u28ff]", text)
+    assert re.search(r"Memory, GiB\s+in use [\d.]+\n", text) and re.search(r"[\u2801-\u28ff]", text)
     assert re.search(r"^ +\d\d:\d\d:\d\d +\d\d:\d\d:\d\d$", text, re.M), text
     assert "no node 'n99'" in run(cluster, "node", "series", "n99", status=3).stderr
     assert "want a time of 1m to 30d" in run(cluster, "node", "series", "n1", "--since", "31d", status=2).stderr

@@ -198,6 +198,18 @@ def test_it_is_loaded_by_the_first_use_and_its_absence_is_told():
     assert re.search(r"MusterError.*libmuster-state.so.1 cannot be loaded from /nowhere", out.stderr), out.stderr
 
 
+def test_a_process_outside_of_muster_finds_it_in_a_tree_or_where_it_is_installed():
+    env = {k: v for k, v in os.environ.items() if k != "MUSTER_LIB"}
+    for python_path in (f"{ROOT}/api/python", f"{os.path.dirname(BIN)}/lib/muster/python"):
+        out = subprocess.run(["/usr/bin/python3", "-c", "import muster._state as s; s.library(); print('found')"],
+                             env={**env, "PYTHONPATH": python_path}, capture_output=True, text=True, check=False)
+        assert out.stdout == "found\n", out.stderr
+    script = "from muster._library import places; print(places('x')[-1], len(places('x')))"
+    places = subprocess.run(["/usr/bin/python3", "-c", script], env={**env, "PYTHONPATH": python_path}, text=True,
+                            capture_output=True, check=True).stdout
+    assert places == "/usr/lib/muster/x 4\n"
+
+
 def test_codecs_code_decode_and_add_and_refuse_what_is_no_block():
     codec, site, n = _state.Codec("r8"), _state.Site(1, 2, 3, 4, 0), 300
     values, out = floats(*[(i % 7) - 3 for i in range(n)]), floats(*[0] * n)

@@ -7,9 +7,9 @@ import ctypes
 import hashlib
 import os
 import threading
-from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
+from ._library import places
 from ._run import init
 from ._tensors import torch
 
@@ -27,9 +27,7 @@ def _flight() -> Any:
     global _library, _looked
     if not _looked:
         _looked = True
-        here = Path(__file__).resolve().parents[2]  # lib/muster, where python/muster lies in it
-        paths = (os.path.join(folder, NAME) for folder in (os.environ.get("MUSTER_LIB", ""), str(here)) if folder)
-        path = next((path for path in paths if os.path.exists(path)), None)
+        path = next((path for path in places(NAME) if os.path.exists(path)), None)
         if path is not None and init().active:
             lib = ctypes.CDLL(path)
             lib.mflight_group_new.restype = ctypes.c_void_p

@@ -7,8 +7,9 @@ import json
 import os
 import threading
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
-from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type
+
+from ._library import places
 
 NAME = "libmuster-state.so.1"
 DIMS = 6
@@ -116,8 +117,7 @@ _library: Optional[Any] = None
 
 
 def _load() -> Any:
-    here = Path(__file__).resolve().parents[2]  # lib/muster, where python/muster lies in it
-    tried = [os.path.join(folder, NAME) for folder in (os.environ.get("MUSTER_LIB", ""), str(here)) if folder]
+    tried = places(NAME)
     path = next((path for path in tried if os.path.exists(path)), NAME)
     try:
         lib = ctypes.CDLL(path, mode=getattr(os, "RTLD_LOCAL", 0))
