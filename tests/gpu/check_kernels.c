@@ -341,9 +341,10 @@ static void tokens(struct check *c, int rows, int cols)
     free(token);
 }
 
-static void positions(struct check *c, int rows, int heads, int dim)
+/* gap: between rows. */
+static void positions(struct check *c, int rows, int heads, int dim, int gap)
 {
-    int cols = heads * dim, ld = cols + 5;
+    int cols = heads * dim, ld = cols + gap;
     size_t n = (size_t)(rows - 1) * (size_t)ld + (size_t)cols;
     int32_t *position = random_tokens(c, rows, 0, 9000);
     uint64_t *sample = malloc((size_t)rows * sizeof(*sample));
@@ -371,7 +372,7 @@ static void positions(struct check *c, int rows, int heads, int dim)
         (void)snprintf(what, sizeof(what), "rope %s inverse %d %dx%dx%d", name_of(t), d.flag, rows, heads, dim);
         check_run(c, what, rope, a, 1, &d);
     }
-    for (int col0 = 0; col0 < 7; col0 += 3) {
+    for (int col0 = 0; col0 < 7; col0 += gap % 4 ? 3 : 4) {
         struct shape d = {.drop = {.rows = rows,
                                    .cols = cols,
                                    .ld = ld,
@@ -468,6 +469,10 @@ static void whole_units(struct check *c)
         norms(c, i == 0 ? 131 : 3, cols[i], KERN_F32, false);
         norms(c, 3, cols[i], KERN_BF16, true);
     }
+    tokens(c, 5, 4 * 8 * 256 + 72);
+    tokens(c, 3, 72);
+    positions(c, 37, 6, 32, 8); /* units of eight, heads by fours */
+    positions(c, 5, 1, 128, 8);
 }
 
 void check_kernels(struct check *c)
@@ -486,14 +491,14 @@ void check_kernels(struct check *c)
         for (int form = 0; form < 4; form++)
             norms(c, rows, cols, form % 2 ? KERN_BF16 : KERN_F32, form > 1);
         tokens(c, rows, cols);
-        positions(c, rows, i + 1, 2 * check_range(c, 1, 40));
+        positions(c, rows, i + 1, 2 * check_range(c, 1, 40), 5);
     }
     whole_units(c);
     products(c);
     for (int i = 0; i < 3; i++) {
         size_t n = (size_t)check_range(c, 1, 9000), blocks;
 
-        d = (struct shape){.n = check_range(c, 1, 4000)};
+        d = (struct shape){.n = i == 0 ? 2048 : check_range(c, 1, 4000)};
         blocks = (n + (size_t)d.n - 1) / (size_t)d.n;
         struct check_array a[] = {{"sums", KERN_F32, blocks, WRITTEN, 1e-6f, 0, 0}, {"x", KERN_F32, n, 1, INPUT, 0, 0}};
         check_run(c, "sum of squares", sum_squares, a, 2, &d);

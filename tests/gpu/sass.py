@@ -40,6 +40,13 @@ GATE = [
     ("add_wide_pieces<bf16", {"registers": 96, "wide": 8}),
     ("add_wide_pieces<float", {"registers": 128, "wide": 16}),
     ("add_norm_pieces", {"registers": 96, "wide": 8}),
+    ("for_units<drop_units", {"registers": 64, "wide": 4}),
+    ("for_units<look_up<bf16", {"registers": 64, "wide": 2}),
+    ("for_units<look_up<float", {"registers": 64, "wide": 4}),
+    ("rotate_units<bf16", {"registers": 96, "wide": 12}),
+    ("xent_partial", {"registers": 64, "wide": 4}),
+    ("xent_finish<bf16", {"registers": 64, "wide": 4}),
+    ("sum_squares", {"registers": 64, "wide": 4}),
     ("norm_forward_kept<bf16, 4", {"registers": 64, "wide": 4}),
     ("norm_backward_kept<4", {"registers": 96, "wide": 8}),
     ("forward<128, false", {"registers": 255, "products": 256}),
@@ -48,7 +55,7 @@ GATE = [
 ]
 # Angles of any size are reduced in the memory of a thread; the coders of groups have more numbers than registers, of
 # which they store two.
-SPILLS = ("for_each<rotate<", "encode_kernel", "reduce_kernel")
+SPILLS = ("for_each<rotate<", "for_each<make_turn", "rotate_units<", "encode_kernel", "reduce_kernel")
 SHARED_MOST = 48 << 10  # without asking, of each GPU
 
 

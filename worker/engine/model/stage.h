@@ -41,7 +41,7 @@
 #include "worker/engine/model/param.h"
 #include "worker/engine/model/retain/retain.h"
 
-#define STAGE_HEAD_ROWS 512 /* logits are made for this many tokens at a time */
+#define STAGE_HEAD_ROWS 512 /* logits are made for this many tokens at a time, unless a stage is told otherwise */
 
 struct stage_part {            /* what of the model is here */
     struct layer_range layers; /* a chunk of params */
@@ -57,6 +57,7 @@ struct stage_sizes {
     int bodies;               /* slots that hold activations at once; 0: all */
     int stores, store_tokens; /* sequences in pieces at once, tokens of the longest; 0: none */
     int cache;                /* tokens to keep keys and values of, in f32; 0: a stage that trains */
+    int head_rows;            /* tokens whose logits are made at a time; 0: STAGE_HEAD_ROWS */
 };
 
 struct stage_precision {

@@ -102,7 +102,9 @@ static void carve_store(const struct stage *st, struct carve *c, struct store *s
 
 size_t stage_head_rows(const struct stage *st)
 {
-    return st->rows < STAGE_HEAD_ROWS ? st->rows : STAGE_HEAD_ROWS;
+    int most = st->cfg.sizes.head_rows > 0 ? st->cfg.sizes.head_rows : STAGE_HEAD_ROWS;
+
+    return st->rows < most ? st->rows : most;
 }
 
 struct context stage_context(const struct stage_cfg *cfg)

@@ -20,6 +20,16 @@ static const char *advice(const struct fit *f, double lacking_each)
     return "more tp, more pp or, with zero 1, more replicas";
 }
 
+int fit_head_rows(uint64_t gpu_bytes, int vocab)
+{
+    uint64_t most = gpu_bytes / 64 < FIT_HEAD_BYTES ? gpu_bytes / 64 : FIT_HEAD_BYTES;
+    uint64_t row = (uint64_t)vocab * sizeof(float), rows = FIT_HEAD_LEAST;
+
+    while (row > 0 && 2 * rows * row <= most && rows < FIT_HEAD_MOST)
+        rows *= 2;
+    return (int)rows;
+}
+
 int fit_check(const struct fit *need, int ranks, const struct capacity *have, const char *whose, struct merr *err)
 {
     const double gib = 1u << 30;

@@ -10,6 +10,9 @@
 
 /* On a GPU, before anything has been measured there: what queues, graphs and calls of groups work in; cuBLASLt's code
  * with its workspace; and NCCL's buffers of one communicator. */
+#define FIT_HEAD_LEAST 512
+#define FIT_HEAD_MOST 65536
+#define FIT_HEAD_BYTES ((uint64_t)2 << 30)
 #define FIT_GPU_BYTES ((uint64_t)128 << 20)
 #define FIT_PRODUCTS_BYTES ((uint64_t)192 << 20)
 #define FIT_COMMUNICATOR_BYTES ((uint64_t)64 << 20)
@@ -32,6 +35,11 @@ static inline uint64_t fit_gpu_rest(uint64_t work_floats, int communicators)
     return FIT_GPU_BYTES + FIT_PRODUCTS_BYTES + work_floats * sizeof(float) * 3 / 2 +
            (uint64_t)communicators * FIT_COMMUNICATOR_BYTES;
 }
+
+/* Tokens whose logits a GPU of so much memory makes at a time: each time, the gradient of the head's weights is read and
+ * written. A power of two from FIT_HEAD_LEAST on, for logits of f32 in at most FIT_HEAD_BYTES and a 64th of the memory:
+ * with gradients of bf16 2.4 % of it, within what plans leave free. */
+int fit_head_rows(uint64_t gpu_bytes, int vocab);
 
 /* ranks: how many need as much of have. whose that is: "this node", "its GPU". Returns 0; -EINVAL when they need more
  * than there is in all, -ENOMEM when more than is free; err says how much is lacking, for what, and what would help. */

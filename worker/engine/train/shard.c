@@ -38,6 +38,17 @@ static const char *policy_of(const struct rank *rank)
     return strcmp(policy, "none") == 0 ? retain_recompute(rank->spec->parallel.recompute) : policy;
 }
 
+/* By the GPU's memory, which GPUs of a class have alike; 0: as on processors. */
+static int head_rows(const struct rank *rank)
+{
+    uint64_t left, all;
+    struct merr err;
+
+    if (!rank->k->device || rank->k->device->room(0, &left, &all, &err) < 0)
+        return 0;
+    return fit_head_rows(all, rank->model.vocab_local);
+}
+
 static struct stage_cfg stage_config(const struct shard *shard, int chunk)
 {
     const struct rank *rank = shard->rank;
@@ -68,6 +79,7 @@ static struct stage_cfg stage_config(const struct shard *shard, int chunk)
         .sizes = {.micro = source->micro,
                   .length = source->length,
                   .docs = source_docs(source),
+                  .head_rows = head_rows(rank),
                   .slots = source->slots[chunk],
                   .bodies = source->bodies,
                   .stores = source->cut > 0 ? rank->mesh->pp : 0,

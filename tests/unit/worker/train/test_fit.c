@@ -85,12 +85,26 @@ static void a_gpus_workspace_and_libraries_are_counted(void **state)
     assert_int_equal(rest >> 20, 128 + 192 + 576 + 15 * 64);
 }
 
+static void a_gpu_makes_logits_of_as_many_tokens_as_its_memory_has_room_for(void **state)
+{
+    const uint64_t h200 = 141 * GIB, a10 = 22 * GIB;
+
+    (void)state;
+    assert_int_equal(fit_head_rows(h200, 50304), 8192);
+    assert_int_equal(fit_head_rows(h200, 128256), 4096);
+    assert_int_equal(fit_head_rows(a10, 50304), 1024);
+    assert_int_equal(fit_head_rows(a10, 128256), 512);
+    assert_int_equal(fit_head_rows(0, 1 << 30), 512); /* never fewer than on processors */
+    assert_int_equal(fit_head_rows(h200, 1), 65536);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_does_not_fit_is_said_with_what_would_help),
         cmocka_unit_test(a_gpu_is_named_where_it_is_the_one_that_is_too_small),
         cmocka_unit_test(a_gpus_workspace_and_libraries_are_counted),
+        cmocka_unit_test(a_gpu_makes_logits_of_as_many_tokens_as_its_memory_has_room_for),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

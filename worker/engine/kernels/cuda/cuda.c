@@ -413,17 +413,68 @@ static int rmsnorm_backward(struct kern_stream *s, const float *dy, const float 
 
 /* --- elements ----------------------------------------------------------------------------------------------------- */
 
+/* Positions that a table has for those of a call: a power of two; 0: too many for one. */
+static int table_positions(const int32_t *position, int rows, int half)
+{
+    int32_t most = 0;
+    size_t n = 256;
+
+    for (int i = 0; i < rows; i++)
+        most = position[i] > most ? position[i] : most;
+    while (n <= (size_t)most)
+        n *= 2;
+    return n * (size_t)half * 2 * sizeof(float) <= TURN_BYTES_MOST ? (int)n : 0;
+}
+
+/* A table of the cosines and sines that a call takes is made once and kept, and grows with positions; recorded calls
+ * know where it is, so they end with it. freq: where the frequencies are on the device. A call that is being captured
+ * takes what there is. */
+static int turns_for(struct kern_stream *s, const int32_t *position, int rows, int half, const float *freq,
+                     const void *freq_there, struct turns *ret, struct merr *err)
+{
+    struct turn_table *t = &s->turns;
+    bool same = t->p && t->half == half && memcmp(t->freq, freq, (size_t)half * sizeof(*freq)) == 0;
+    int want = record_capturing(s->records) || half > TURN_FREQUENCIES ? 0 : table_positions(position, rows, half);
+    size_t plane = (size_t)want * (size_t)half;
+    cudaError_t e;
+
+    if (want > 0 && (!same || want > t->positions)) {
+        records_forget(s->records);
+        if (t->p)
+            (void)cudaFreeAsync(t->p, s->queue);
+        *t = (struct turn_table){.half = half, .positions = want};
+        e = cudaMallocAsync(&t->p, 2 * plane * sizeof(float), s->queue);
+        if (e != cudaSuccess) {
+            t->p = NULL;
+            return cuda_failed(err, (int)e, "no %zu bytes for a table of rotations", 2 * plane * sizeof(float));
+        }
+        memcpy(t->freq, freq, (size_t)half * sizeof(*freq));
+        e = (cudaError_t)launch_turns(s->queue, freq_there, half, want, t->p, (float *)t->p + plane);
+        if (e != cudaSuccess)
+            return done((int)e, "a table of rotations", err);
+        same = true;
+    }
+    *ret = (struct turns){.positions = 0};
+    if (same)
+        *ret = (struct turns){
+            .cosines = t->p, .sines = (float *)t->p + (size_t)t->positions * (size_t)half, .positions = t->positions};
+    return 0;
+}
+
 static int rope(struct kern_stream *s, enum kern_type type, void *x, int rows, int heads, int dim, int ld,
                 const int32_t *position, const float *freq, bool inverse, struct merr *err)
 {
     struct upload up[] = {{.host = position, .bytes = (size_t)rows * sizeof(*position)},
                           {.host = freq, .bytes = (size_t)(dim / 2) * sizeof(*freq), .kept = true}};
+    struct turns turns;
     int r = stream_upload(s, up, 2, err);
 
+    if (r == 0)
+        r = turns_for(s, position, rows, dim / 2, freq, up[1].device, &turns, err);
     if (r)
         return r;
-    return done(launch_rope(s->queue, type, x, rows, heads, dim, ld, up[0].device, up[1].device, inverse), "a rotation",
-                err);
+    return done(launch_rope(s->queue, type, x, rows, heads, dim, ld, up[0].device, up[1].device, &turns, inverse),
+                "a rotation", err);
 }
 
 static int gelu_forward(struct kern_stream *s, enum kern_type type, const void *x, size_t n, void *y, struct merr *err)

@@ -333,6 +333,160 @@ struct drop {
     }
 };
 
+/* The same where rows are whole units and their first column begins four: two fours a unit. */
+struct drop_units {
+    const float *x;
+    float *y;
+    struct kern_dropout d;
+    float scale;
+
+    struct numbers {
+        eight<float> x;
+        uint64_t sample;
+        int32_t position;
+    };
+
+    __device__ size_t at(size_t i, place &p) const
+    {
+        p = place_of(i, (uint32_t)d.cols);
+        return p.row * (size_t)d.ld + p.col;
+    }
+
+    __device__ void load(size_t u, numbers &v) const
+    {
+        place p;
+
+        v.x.load(x + at(u * UNIT, p));
+        v.sample = d.sample[p.row];
+        v.position = d.position[p.row];
+    }
+
+    __device__ void finish(size_t u, const numbers &v) const
+    {
+        place p;
+        float *to = y + at(u * UNIT, p);
+        float r[UNIT];
+
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const uint32_t quad = (uint32_t)((d.col0 + (int)p.col) / 4 + half);
+            const uint32_t ctr[4] = {quad, (uint32_t)v.position, (uint32_t)v.sample, (uint32_t)(v.sample >> 32)};
+            uint32_t word[4];
+
+            philox4x32(ctr, d.key, word);
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                r[4 * half + e] = word[e] < d.threshold ? 0 : v.x.at(4 * half + e) * scale;
+        }
+        store_eight(to, r);
+    }
+
+    __device__ void operator()(size_t) const
+    {
+    }
+};
+
+__device__ inline void turn_of(int32_t position, float freq, float &c, float &s)
+{
+    const double angle = (double)position * (double)freq;
+
+    c = (float)cos(angle);
+    s = (float)sin(angle);
+}
+
+struct make_turn {
+    const float *freq;
+    float *cosines, *sines;
+    int half;
+
+    __device__ void operator()(size_t i) const
+    {
+        const place p = place_of(i, (uint32_t)half);
+
+        turn_of((int32_t)p.row, freq[p.col], cosines[i], sines[i]);
+    }
+};
+
+/* Eight pairs of one row, in HEADS_A_TURN heads. Positions beyond the table are computed, by a way of their own. */
+#define HEADS_A_TURN 4
+
+template <typename T> struct pairs {
+    T *x;
+    int heads, dim, ld;
+    const int32_t *position;
+    const float *freq;
+    struct turns turns;
+    bool inverse;
+};
+
+template <typename T> __device__ void rotate_slowly(const pairs<T> &r, T *x, int heads, int32_t position, int first)
+{
+    const int half = r.dim / 2;
+
+#pragma unroll 1
+    for (int i = first; i < first + UNIT; i++) {
+        float c, s;
+
+        turn_of(position, r.freq[i], c, s);
+        s = r.inverse ? -s : s;
+#pragma unroll 1
+        for (int h = 0; h < heads; h++) {
+            T *p = x + (size_t)h * (size_t)r.dim + i;
+            const float lo = get(p), hi = get(p + half);
+
+            put(p, lo * c - hi * s);
+            put(p + half, hi * c + lo * s);
+        }
+    }
+}
+
+template <typename T> __global__ void rotate_units(size_t n, pairs<T> r)
+{
+    const size_t u = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    const int half = r.dim / 2, head = (int)blockIdx.y * HEADS_A_TURN;
+    const int heads = r.heads - head < HEADS_A_TURN ? r.heads - head : HEADS_A_TURN;
+    eight<T> lo[HEADS_A_TURN], hi[HEADS_A_TURN];
+    eight<float> c, s;
+
+    if (u >= n)
+        return;
+    const place of = place_of(u, (uint32_t)(half / UNIT));
+    const int first = (int)of.col * UNIT;
+    const int32_t position = r.position[of.row];
+    T *x = r.x + of.row * (size_t)r.ld + (size_t)head * (size_t)r.dim;
+
+    if (position < 0 || position >= r.turns.positions) {
+        rotate_slowly(r, x, heads, position, first);
+        return;
+    }
+#pragma unroll
+    for (int h = 0; h < HEADS_A_TURN; h++) {
+        T *p = x + (size_t)(h < heads ? h : 0) * (size_t)r.dim + first;
+
+        lo[h].load(p);
+        hi[h].load(p + half);
+    }
+    c.load(r.turns.cosines + (size_t)position * (size_t)half + first);
+    s.load(r.turns.sines + (size_t)position * (size_t)half + first);
+#pragma unroll
+    for (int h = 0; h < HEADS_A_TURN; h++) {
+        T *p = x + (size_t)h * (size_t)r.dim + first;
+        float low[UNIT], high[UNIT];
+
+        if (h >= heads)
+            break;
+#pragma unroll
+        for (int e = 0; e < UNIT; e++) {
+            const float by = r.inverse ? -s.at(e) : s.at(e);
+
+            low[e] = lo[h].at(e) * c.at(e) - hi[h].at(e) * by;
+            high[e] = hi[h].at(e) * c.at(e) + lo[h].at(e) * by;
+        }
+        store_eight(p, low);
+        store_eight(p + half, high);
+    }
+}
+
 /* One pair of frequencies of one row, in all heads. */
 template <typename T> struct rotate {
     T *x;
@@ -347,9 +501,10 @@ template <typename T> struct rotate {
         const place of = place_of(at, (uint32_t)half);
         const size_t row = of.row;
         const int i = (int)of.col;
-        const double angle = (double)position[row] * (double)freq[i];
-        const float c = (float)cos(angle), s = (float)(inverse ? -sin(angle) : sin(angle));
+        float c, s;
 
+        turn_of(position[row], freq[i], c, s);
+        s = inverse ? -s : s;
         for (int h = 0; h < heads; h++) {
             T *p = x + row * (size_t)ld + (size_t)h * (size_t)dim + i;
             const float lo = get(p), hi = get(p + half);
@@ -420,6 +575,30 @@ template <typename T> struct look_up {
     int first, rows, cols;
     const int32_t *token;
     float *y;
+
+    struct numbers {
+        eight<T> x;
+        bool there;
+    };
+
+    __device__ void load(size_t u, numbers &v) const
+    {
+        const place p = place_of(u * UNIT, (uint32_t)cols);
+        const int64_t row = (int64_t)token[p.row] - first;
+
+        v.there = row >= 0 && row < rows;
+        v.x.load(table + (v.there ? (size_t)row * (size_t)cols + p.col : 0));
+    }
+
+    __device__ void finish(size_t u, const numbers &v) const
+    {
+        float r[UNIT];
+
+#pragma unroll
+        for (int e = 0; e < UNIT; e++)
+            r[e] = v.there ? v.x.at(e) : 0;
+        store_eight(y + u * UNIT, r);
+    }
 
     __device__ void operator()(size_t i) const
     {
@@ -552,14 +731,33 @@ int launch_dropout(void *stream, const struct kern_dropout *d, const float *x, f
 {
     const int quads = d->cols > 0 ? (d->col0 + d->cols - 1) / 4 - d->col0 / 4 + 1 : 0;
 
+    if (d->cols % UNIT == 0 && d->ld % UNIT == 0 && d->col0 % 4 == 0 && is_wide(x) && is_wide(y))
+        return run_units(stream, (size_t)d->rows * (size_t)d->cols, true, drop_units{x, y, *d, 1 / (1 - d->p)});
     return run_each(stream, (size_t)d->rows * (size_t)quads, drop{x, y, *d, 1 / (1 - d->p), quads});
 }
 
-int launch_rope(void *stream, enum kern_type type, void *x, int rows, int heads, int dim, int ld,
-                const int32_t *position, const float *freq, bool inverse)
+int launch_turns(void *stream, const float *freq, int half, int positions, float *cosines, float *sines)
 {
-    const size_t n = (size_t)rows * (size_t)(dim / 2);
+    return run_each(stream, (size_t)positions * (size_t)half, make_turn{freq, cosines, sines, half});
+}
 
+int launch_rope(void *stream, enum kern_type type, void *x, int rows, int heads, int dim, int ld,
+                const int32_t *position, const float *freq, const struct turns *turns, bool inverse)
+{
+    const size_t n = (size_t)rows * (size_t)(dim / 2), units = n / UNIT;
+    const dim3 blocks(blocks_for(units, THREADS), (unsigned)((heads + HEADS_A_TURN - 1) / HEADS_A_TURN));
+
+    if (n == 0 || heads <= 0)
+        return cudaSuccess;
+    if (turns->positions > 0 && dim / 2 % UNIT == 0 && ld % UNIT == 0 && is_wide(x)) {
+        if (type == KERN_BF16)
+            LAUNCH(rotate_units<bf16>, blocks, THREADS, 0, stream, units,
+                   pairs<bf16>{(bf16 *)x, heads, dim, ld, position, freq, *turns, inverse});
+        else
+            LAUNCH(rotate_units<float>, blocks, THREADS, 0, stream, units,
+                   pairs<float>{(float *)x, heads, dim, ld, position, freq, *turns, inverse});
+        return cudaGetLastError();
+    }
     if (type == KERN_BF16)
         return run_each(stream, n, rotate<bf16>{(bf16 *)x, heads, dim, ld, position, freq, inverse});
     return run_each(stream, n, rotate<float>{(float *)x, heads, dim, ld, position, freq, inverse});
@@ -575,10 +773,11 @@ int launch_embedding_forward(void *stream, enum kern_type type, const void *tabl
                              const int32_t *token, int tokens, float *y)
 {
     const size_t n = (size_t)tokens * (size_t)cols;
+    const bool wide = rows > 0 && cols % UNIT == 0 && is_wide(table) && is_wide(y);
 
     if (type == KERN_BF16)
-        return run_each(stream, n, look_up<bf16>{(const bf16 *)table, first, rows, cols, token, y});
-    return run_each(stream, n, look_up<float>{(const float *)table, first, rows, cols, token, y});
+        return run_units(stream, n, wide, look_up<bf16>{(const bf16 *)table, first, rows, cols, token, y});
+    return run_units(stream, n, wide, look_up<float>{(const float *)table, first, rows, cols, token, y});
 }
 
 int launch_epilogue(void *stream, const float *acc, const float *bias, int m, int n, int ldc, enum kern_type type,

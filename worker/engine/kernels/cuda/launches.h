@@ -29,8 +29,15 @@ int launch_swiglu_backward(void *stream, enum kern_type type, const void *gate_u
 int launch_add(void *stream, float *y, const float *x, size_t n);
 int launch_add_bias(void *stream, float *y, const float *bias, int rows, int cols);
 int launch_dropout(void *stream, const struct kern_dropout *d, const float *x, float *y); /* position, sample: device */
+
+struct turns { /* device memory: of positions 0 .. positions - 1 and each frequency, both [positions, dim / 2] */
+    const float *cosines, *sines;
+    int positions;
+};
+int launch_turns(void *stream, const float *freq, int half, int positions, float *cosines, float *sines);
+/* Positions beyond turns are computed: the same bits, more slowly. */
 int launch_rope(void *stream, enum kern_type type, void *x, int rows, int heads, int dim, int ld,
-                const int32_t *position, const float *freq, bool inverse);
+                const int32_t *position, const float *freq, const struct turns *turns, bool inverse);
 /* step: device memory; NULL: *a->step */
 int launch_adamw(void *stream, const struct kern_adamw *a, const struct kern_adamw_step *step);
 int launch_embedding_forward(void *stream, enum kern_type type, const void *table, int first, int rows, int cols,

@@ -383,33 +383,79 @@ __host__ __device__ inline int live_columns(int cols, int first, int vocab)
     return first >= vocab ? 0 : vocab - first < cols ? vocab - first : cols;
 }
 
-__global__ void xent_partial(const float *logits, int cols, int live, int first, const int32_t *target, float *stats)
+/* The largest of some numbers and the sum of their exponentials over its own; none: max is -INFINITY, sum 0. */
+struct soft {
+    float max, sum;
+};
+
+__device__ inline soft joined(soft a, soft b)
 {
-    __shared__ float room[WARP];
+    const float max = fmaxf(a.max, b.max);
+
+    if (max == -INFINITY)
+        return soft{max, a.sum + b.sum}; /* 0, or NaN where numbers were */
+    return soft{max, a.sum * expf(a.max - max) + b.sum * expf(b.max - max)};
+}
+
+/* Sums are made anew only where a number is larger than all before. */
+__device__ inline void take(soft &s, float z)
+{
+    if (z > s.max) {
+        s.sum *= expf(s.max - z);
+        s.max = z;
+    }
+    s.sum += expf(z - s.max);
+}
+
+#define SOFT_FOURS 4 /* under way */
+
+/* One pass. wide: rows lie on boundaries of 16 bytes. */
+__global__ void xent_partial(const float *logits, int cols, int live, int first, const int32_t *target, bool wide,
+                             float *stats)
+{
+    __shared__ float max_room[WARP], sum_room[WARP];
     const size_t t = blockIdx.x;
     const float *z = logits + t * (size_t)cols;
     const int64_t at = (int64_t)target[t] - first;
-    float max = -INFINITY, sum = 0;
+    const int fours = wide ? live / 4 : 0;
+    soft s[4] = {{-INFINITY, 0}, {-INFINITY, 0}, {-INFINITY, 0}, {-INFINITY, 0}};
+    float max;
 
-    for (int i = (int)threadIdx.x; i < live; i += THREADS)
-        max = fmaxf(max, z[i]);
-    max = over_block(max, max_of(), room);
-    for (int i = (int)threadIdx.x; i < live; i += THREADS)
-        sum += expf(z[i] - max);
-    sum = over_block(sum, sum_of(), room);
+    for (int i = (int)threadIdx.x; i < fours; i += SOFT_FOURS * THREADS) {
+        float4 v[SOFT_FOURS];
+
+#pragma unroll
+        for (int k = 0; k < SOFT_FOURS; k++)
+            v[k] = i + k * THREADS < fours ? ((const float4 *)z)[i + k * THREADS]
+                                           : make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
+#pragma unroll
+        for (int k = 0; k < SOFT_FOURS; k++)
+            if (i + k * THREADS < fours) {
+                take(s[0], v[k].x);
+                take(s[1], v[k].y);
+                take(s[2], v[k].z);
+                take(s[3], v[k].w);
+            }
+    }
+    for (int i = 4 * fours + (int)threadIdx.x; i < live; i += THREADS)
+        take(s[0], z[i]);
+    s[0] = joined(joined(s[0], s[1]), joined(s[2], s[3]));
+    max = over_block(s[0].max, max_of(), max_room);
+    s[0].sum = over_block(s[0].max == -INFINITY ? s[0].sum : s[0].sum * expf(s[0].max - max), sum_of(), sum_room);
     if (threadIdx.x == 0) {
         stats[3 * t] = max;
-        stats[3 * t + 1] = sum;
+        stats[3 * t + 1] = s[0].sum;
         stats[3 * t + 2] = target[t] >= 0 && at >= 0 && at < live ? z[at] : 0;
     }
 }
 
+/* wide: rows lie on boundaries of 16 bytes, and are whole units. */
 template <typename T>
 __global__ void xent_finish(const float *logits, const float *stats, int n, int tokens, int cols, int live, int first,
-                            const int32_t *target, float weight, float *loss, T *dz)
+                            const int32_t *target, float weight, float *loss, bool wide, T *dz)
 {
     const size_t t = blockIdx.x;
-    const int own = target[t];
+    const int own = target[t], units = wide ? cols / UNIT : 0;
     float max = -INFINITY, sum = 0, z_own = 0;
 
     for (int k = 0; k < n; k++) { /* every thread does the same */
@@ -425,21 +471,56 @@ __global__ void xent_finish(const float *logits, const float *stats, int n, int 
     }
     if (threadIdx.x == 0)
         loss[t] = own < 0 ? 0 : logf(sum) + max - z_own;
-    for (int i = (int)threadIdx.x; dz && i < cols; i += THREADS) {
-        const size_t at = t * (size_t)cols + (size_t)i;
-        const float p = own < 0 || i >= live ? 0 : expf(logits[at] - max) / sum - (own == first + i ? 1.0f : 0.0f);
+    auto gradient = [&](float z, int i) {
+        const float p = own < 0 || i >= live ? 0 : expf(z - max) / sum - (own == first + i ? 1.0f : 0.0f);
 
-        put(dz + at, p * weight);
+        return p * weight;
+    };
+    for (int u = (int)threadIdx.x; dz && u < units; u += 2 * THREADS) {
+        const size_t at = t * (size_t)cols + (size_t)u * UNIT;
+        const bool more = u + THREADS < units;
+        eight<float> z[2];
+
+        z[0].load(logits + at);
+        z[1].load(logits + (more ? at + (size_t)(THREADS * UNIT) : at));
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+            float d[UNIT];
+
+#pragma unroll
+            for (int e = 0; e < UNIT; e++)
+                d[e] = gradient(z[k].at(e), (u + k * THREADS) * UNIT + e);
+            if (k == 0 || more)
+                store_eight(dz + at + (size_t)(k * THREADS * UNIT), d);
+        }
     }
+    for (int i = (int)threadIdx.x; dz && !wide && i < cols; i += THREADS)
+        put(dz + t * (size_t)cols + (size_t)i, gradient(logits[t * (size_t)cols + (size_t)i], i));
 }
 
-__global__ void sum_squares(const float *x, size_t n, size_t block, double *ret)
+#define SQUARES_FOURS 4 /* under way */
+
+/* wide: blocks begin on boundaries of 16 bytes. */
+__global__ void sum_squares(const float *x, size_t n, size_t block, bool wide, double *ret)
 {
     __shared__ double room[WARP];
     const size_t from = (size_t)blockIdx.x * block, to = n - from < block ? n : from + block;
+    const size_t fours = wide ? (to - from) / 4 : 0;
     double sum = 0;
 
-    for (size_t i = from + threadIdx.x; i < to; i += THREADS)
+    for (size_t i = threadIdx.x; i < fours; i += SQUARES_FOURS * THREADS) {
+        float4 v[SQUARES_FOURS];
+
+#pragma unroll
+        for (int k = 0; k < SQUARES_FOURS; k++)
+            v[k] = i + (size_t)(k * THREADS) < fours ? ((const float4 *)(x + from))[i + (size_t)(k * THREADS)]
+                                                     : make_float4(0, 0, 0, 0);
+#pragma unroll
+        for (int k = 0; k < SQUARES_FOURS; k++)
+            sum += (double)v[k].x * (double)v[k].x + (double)v[k].y * (double)v[k].y + (double)v[k].z * (double)v[k].z +
+                   (double)v[k].w * (double)v[k].w;
+    }
+    for (size_t i = from + 4 * fours + threadIdx.x; i < to; i += THREADS)
         sum += (double)x[i] * (double)x[i];
     sum = over_block(sum, sum_of(), room);
     if (threadIdx.x == 0)
@@ -541,8 +622,10 @@ int launch_xent_partial(void *stream, const float *logits, int tokens, int cols,
 {
     const int live = live_columns(cols, first, vocab);
 
-    if (tokens > 0)
-        LAUNCH(xent_partial, (unsigned)tokens, THREADS, 0, stream, logits, cols, live, first, target, stats);
+    if (tokens <= 0)
+        return cudaSuccess;
+    LAUNCH(xent_partial, (unsigned)tokens, THREADS, 0, stream, logits, cols, live, first, target,
+           cols % 4 == 0 && is_wide(logits), stats);
     return cudaGetLastError();
 }
 
@@ -551,20 +634,22 @@ int launch_xent_finish(void *stream, const float *logits, const float *stats, in
 {
     const int live = live_columns(cols, first, vocab);
 
+    const bool wide = cols % UNIT == 0 && is_wide(logits) && is_wide(dz);
+
     if (tokens <= 0)
         return cudaSuccess;
     if (type == KERN_BF16)
         LAUNCH(xent_finish<bf16>, (unsigned)tokens, THREADS, 0, stream, logits, stats, n, tokens, cols, live, first,
-               target, weight, loss, (bf16 *)dz);
+               target, weight, loss, wide, (bf16 *)dz);
     else
         LAUNCH(xent_finish<float>, (unsigned)tokens, THREADS, 0, stream, logits, stats, n, tokens, cols, live, first,
-               target, weight, loss, (float *)dz);
+               target, weight, loss, wide, (float *)dz);
     return cudaGetLastError();
 }
 
 int launch_sum_squares(void *stream, const float *x, size_t n, size_t block, double *ret)
 {
     if (n > 0)
-        LAUNCH(sum_squares, blocks_for(n, block), THREADS, 0, stream, x, n, block, ret);
+        LAUNCH(sum_squares, blocks_for(n, block), THREADS, 0, stream, x, n, block, block % 4 == 0 && is_wide(x), ret);
     return cudaGetLastError();
 }

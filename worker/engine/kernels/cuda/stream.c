@@ -249,6 +249,7 @@ void stream_free(struct kern_stream *s)
     dnn_free(s->attention.dnn);
     ring_clear(&s->ring);
     (void)cudaFree(s->work.p);
+    (void)cudaFree(s->turns.p);
     free(s->counts.p);
     (void)cudaStreamDestroy(s->queue);
     free(s);

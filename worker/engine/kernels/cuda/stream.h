@@ -12,6 +12,8 @@
 #include "worker/engine/kernels/kernels.h"
 
 #define UPLOAD_PIECES 4
+#define TURN_FREQUENCIES 128 /* of heads of at most 256 dimensions */
+#define TURN_BYTES_MOST ((size_t)64 << 20)
 
 struct dnn;     /* dnn.h */
 struct lt;      /* lt.h */
@@ -28,6 +30,12 @@ struct upload_ring { /* host arrays on their way: pinned memory and its image on
     void *done[2];         /* events: what was queued with each half has run */
 };
 
+struct turn_table { /* cosines and sines of RoPE (launches.h) */
+    void *p;        /* NULL: none yet */
+    float freq[TURN_FREQUENCIES];
+    int half, positions;
+};
+
 struct kern_stream {
     int device;
     bool apart;               /* tensors are in memory that is the GPU's alone */
@@ -35,6 +43,7 @@ struct kern_stream {
     void *queue;              /* cudaStream_t */
     struct room work, counts; /* on the device; of the host */
     struct upload_ring ring;
+    struct turn_table turns;
     struct lt *lt; /* NULL until the first matrix product */
     struct attention_library {
         struct dnn *dnn; /* NULL: none, or it was not looked for yet */
