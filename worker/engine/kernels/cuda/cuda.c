@@ -391,7 +391,7 @@ static int layernorm_backward(struct kern_stream *s, const float *dy, const floa
                               float *dgamma, float *dbeta, struct merr *err)
 {
     void *work;
-    int r = stream_work(s, 2 * launch_columns_floats(rows, cols) * sizeof(float), &work, err);
+    int r = stream_work(s, launch_norm_floats(rows, cols) * sizeof(float), &work, err);
 
     if (r)
         return r;

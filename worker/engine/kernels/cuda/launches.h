@@ -55,7 +55,8 @@ int launch_layernorm_forward(void *stream, enum kern_type type, const float *x, 
 int launch_rmsnorm_forward(void *stream, enum kern_type type, const float *x, const float *gamma, float eps, int rows,
                            int cols, void *y, float *rstd);
 
-/* Backward of both; mean and dbeta NULL: RMSNorm. work: launch_columns_floats(rows, cols) for each of dgamma, dbeta. */
+/* Backward of both; mean and dbeta NULL: RMSNorm. dx may be dy. work: launch_norm_floats(rows, cols). */
+size_t launch_norm_floats(int rows, int cols);
 int launch_norm_backward(void *stream, const float *dy, const float *x, const float *gamma, const float *mean,
                          const float *rstd, int rows, int cols, float *dx, bool add, float *dgamma, float *dbeta,
                          float *work);

@@ -7,8 +7,9 @@
 #include "worker/engine/kernels/cuda/wide.h"
 
 #define THREADS 256
-#define PIECE 128 /* rows that are added up first */
-#define SIDE 32   /* columns of a block of threads, and its rows in turn */
+#define PIECE 128    /* rows that are added up first */
+#define NORM_ROWS 64 /* of a block of threads in a norm's backward */
+#define SIDE 32      /* columns of a block of threads, and its rows in turn */
 #define DEEP 8
 #define UNDER_WAY 8 /* rows that a thread has asked memory for */
 
@@ -135,43 +136,66 @@ __global__ void norm_forward_kept(const float *x, const float *gamma, const floa
     }
 }
 
+/* All that a norm's backward makes of NORM_ROWS rows, which reads dy and x once: dx, and parts of the gradients of gamma
+ * and beta, whose sums stay in the registers of those whose columns they are. by: of beta, NULL: none. */
 template <int PER>
-__global__ void norm_backward_kept(const float *dy, const float *x, const float *gamma, const float *mean,
-                                   const float *rstd, int cols, float *dx, bool add)
+__global__ void norm_backward_rows(const float *dy, const float *x, const float *gamma, const float *mean,
+                                   const float *rstd, int rows, int cols, float *dx, bool add, float *part, float *by)
 {
     __shared__ float room[WARP];
-    const size_t row = blockIdx.x, at = row * (size_t)cols;
-    const float m = mean ? mean[row] : 0, s = rstd[row];
-    float4 g[PER], n[PER]; /* dy gamma, and what the norm made of x */
-    float sum_g = 0, sum_gn = 0;
+    const int from = (int)blockIdx.x * NORM_ROWS, to = from + NORM_ROWS < rows ? from + NORM_ROWS : rows;
+    float4 of_gamma[PER], of_beta[PER];
 
 #pragma unroll
-    for (int p = 0; p < PER; p++) {
-        g[p] = four_of(dy + at, four_at(p), cols);
-        n[p] = four_of(x + at, four_at(p), cols);
+    for (int p = 0; p < PER; p++)
+        of_gamma[p] = of_beta[p] = make_float4(0, 0, 0, 0);
+#pragma unroll 1
+    for (int row = from; row < to; row++) {
+        const size_t at = (size_t)row * (size_t)cols;
+        const float m = mean ? mean[row] : 0, s = rstd[row];
+        float4 g[PER], n[PER]; /* dy, then dy gamma; and what the norm made of x */
+        float sum_g = 0, sum_gn = 0;
+
+#pragma unroll
+        for (int p = 0; p < PER; p++) {
+            g[p] = four_of(dy + at, four_at(p), cols);
+            n[p] = four_of(x + at, four_at(p), cols);
+        }
+#pragma unroll
+        for (int p = 0; p < PER; p++) {
+            const float4 d = g[p], c = four_of(gamma, four_at(p), cols);
+
+            n[p] = make_float4((n[p].x - m) * s, (n[p].y - m) * s, (n[p].z - m) * s, (n[p].w - m) * s);
+            of_gamma[p] = make_float4(of_gamma[p].x + d.x * n[p].x, of_gamma[p].y + d.y * n[p].y,
+                                      of_gamma[p].z + d.z * n[p].z, of_gamma[p].w + d.w * n[p].w);
+            of_beta[p] = make_float4(of_beta[p].x + d.x, of_beta[p].y + d.y, of_beta[p].z + d.z, of_beta[p].w + d.w);
+            g[p] = make_float4(d.x * c.x, d.y * c.y, d.z * c.z, d.w * c.w);
+            sum_g += sum_of_four(g[p]);
+            sum_gn += sum_of_four(make_float4(g[p].x * n[p].x, g[p].y * n[p].y, g[p].z * n[p].z, g[p].w * n[p].w));
+        }
+        sum_gn = over_block(sum_gn, sum_of(), room) / (float)cols;
+        sum_g = mean ? over_block(sum_g, sum_of(), room) / (float)cols : 0;
+#pragma unroll
+        for (int p = 0; p < PER; p++) {
+            const int i = four_at(p);
+            const float4 before = add ? four_of(dx + at, i, cols) : make_float4(0, 0, 0, 0);
+
+            if (i < cols)
+                put_four(dx + at + i, make_float4(before.x + s * (g[p].x - sum_g - n[p].x * sum_gn),
+                                                  before.y + s * (g[p].y - sum_g - n[p].y * sum_gn),
+                                                  before.z + s * (g[p].z - sum_g - n[p].z * sum_gn),
+                                                  before.w + s * (g[p].w - sum_g - n[p].w * sum_gn)));
+        }
     }
 #pragma unroll
-    for (int p = 0; p < PER; p++) {
-        const float4 by = four_of(gamma, four_at(p), cols);
+    for (int p = 0; p < PER; p++)
+        if (four_at(p) < cols) {
+            const size_t at = (size_t)blockIdx.x * (size_t)cols + (size_t)four_at(p);
 
-        g[p] = make_float4(g[p].x * by.x, g[p].y * by.y, g[p].z * by.z, g[p].w * by.w);
-        n[p] = make_float4((n[p].x - m) * s, (n[p].y - m) * s, (n[p].z - m) * s, (n[p].w - m) * s);
-        sum_g += sum_of_four(g[p]);
-        sum_gn += sum_of_four(make_float4(g[p].x * n[p].x, g[p].y * n[p].y, g[p].z * n[p].z, g[p].w * n[p].w));
-    }
-    sum_gn = over_block(sum_gn, sum_of(), room) / (float)cols;
-    sum_g = mean ? over_block(sum_g, sum_of(), room) / (float)cols : 0;
-#pragma unroll
-    for (int p = 0; p < PER; p++) {
-        const int i = four_at(p);
-        const float4 before = add ? four_of(dx + at, i, cols) : make_float4(0, 0, 0, 0);
-
-        if (i < cols)
-            put_four(dx + at + i, make_float4(before.x + s * (g[p].x - sum_g - n[p].x * sum_gn),
-                                              before.y + s * (g[p].y - sum_g - n[p].y * sum_gn),
-                                              before.z + s * (g[p].z - sum_g - n[p].z * sum_gn),
-                                              before.w + s * (g[p].w - sum_g - n[p].w * sum_gn)));
-    }
+            put_four(part + at, of_gamma[p]);
+            if (by)
+                put_four(by + at, of_beta[p]);
+        }
 }
 
 /* Fours of a thread for rows of so many columns; 0: such rows are not kept. */
@@ -277,62 +301,28 @@ template <typename T> __global__ void add_wide_pieces(const T *x, size_t ld, int
     }
 }
 
-/* Parts of both gradients of a norm at once, which reads dy and x once. by: of beta, NULL: none. */
-__global__ void add_norm_pieces(const float *dy, const float *x, const float *mean, const float *rstd, int rows,
-                                int cols, float *part, float *by)
-{
-    __shared__ float room[2][DEEP][SIDE * 4];
-    const int side = (int)threadIdx.x % SIDE, deep = (int)threadIdx.x / SIDE;
-    const int col = ((int)blockIdx.x * SIDE + side) * 4, from = (int)blockIdx.y * PIECE;
-    const int to = from + PIECE < rows ? from + PIECE : rows;
-    float4 g = make_float4(0, 0, 0, 0), b = g;
-
-    for (int row = from + deep; col < cols && row < to; row += DEEP * 4) {
-        float4 d[4], v[4];
-
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            const size_t at = (size_t)(row + k * DEEP) * (size_t)cols + (size_t)col;
-            const bool there = row + k * DEEP < to;
-
-            d[k] = there ? *(const float4 *)(dy + at) : make_float4(0, 0, 0, 0);
-            v[k] = there ? *(const float4 *)(x + at) : make_float4(0, 0, 0, 0);
-        }
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            const bool there = row + k * DEEP < to;
-            const float m = there && mean ? mean[row + k * DEEP] : 0, s = there ? rstd[row + k * DEEP] : 0;
-
-            g.x += d[k].x * ((v[k].x - m) * s);
-            g.y += d[k].y * ((v[k].y - m) * s);
-            g.z += d[k].z * ((v[k].z - m) * s);
-            g.w += d[k].w * ((v[k].w - m) * s);
-            b = make_float4(b.x + d[k].x, b.y + d[k].y, b.z + d[k].z, b.w + d[k].w);
-        }
-    }
-    *(float4 *)&room[0][deep][side * 4] = g;
-    *(float4 *)&room[1][deep][side * 4] = b;
-    __syncthreads();
-    const int e = deep % 4, which = deep / 4; /* eight rows of threads: four columns of both */
-    float *to_part = which ? by : part, all = room[which][0][side * 4 + e];
-
-    if (col >= cols || !to_part)
-        return;
-    for (int i = 1; i < DEEP; i++)
-        all += room[which][i][side * 4 + e];
-    to_part[(size_t)blockIdx.y * (size_t)cols + (size_t)(col + e)] = all;
-}
-
+/* y[col] += the sum of all parts: eight sums of every eighth, then those. */
 __global__ void add_parts(const float *part, int pieces, int cols, float *y)
 {
-    const int col = (int)(blockIdx.x * THREADS + threadIdx.x);
+    __shared__ float room[DEEP][SIDE];
+    const int side = (int)threadIdx.x % SIDE, deep = (int)threadIdx.x / SIDE, col = (int)blockIdx.x * SIDE + side;
     float sum = 0;
 
-    if (col >= cols)
+#pragma unroll 8
+    for (int p = deep; p < pieces; p += DEEP)
+        sum += col < cols ? part[(size_t)p * (size_t)cols + (size_t)col] : 0;
+    room[deep][side] = sum;
+    __syncthreads();
+    if (deep > 0 || col >= cols)
         return;
-    for (int p = 0; p < pieces; p++)
-        sum += part[(size_t)p * (size_t)cols + (size_t)col];
+    for (int i = 1; i < DEEP; i++)
+        sum += room[i][side];
     y[col] += sum;
+}
+
+void run_parts(void *stream, const float *part, int pieces, int cols, float *y)
+{
+    LAUNCH(add_parts, blocks_for((size_t)cols, SIDE), SIDE * DEEP, 0, stream, part, pieces, cols, y);
 }
 
 int pieces_of(int rows)
@@ -346,7 +336,7 @@ template <typename F> int add_columns(void *stream, F f, int rows, int cols, flo
         return cudaSuccess;
     LAUNCH(add_pieces<F>, dim3(blocks_for((size_t)cols, SIDE), (unsigned)pieces_of(rows)), SIDE * DEEP, 0, stream, f,
            rows, cols, work);
-    LAUNCH(add_parts, blocks_for((size_t)cols, THREADS), THREADS, 0, stream, work, pieces_of(rows), cols, y);
+    run_parts(stream, work, pieces_of(rows), cols, y);
     return cudaGetLastError();
 }
 
@@ -356,7 +346,7 @@ template <typename T> int add_matrix(void *stream, const T *x, int rows, int col
         return add_columns(stream, element<T>{x, (size_t)ld}, rows, cols, y, work);
     LAUNCH(add_wide_pieces<T>, dim3(blocks_for((size_t)cols, SIDE * UNIT), (unsigned)pieces_of(rows)), SIDE * DEEP, 0,
            stream, x, (size_t)ld, rows, cols, work);
-    LAUNCH(add_parts, blocks_for((size_t)cols, THREADS), THREADS, 0, stream, work, pieces_of(rows), cols, y);
+    run_parts(stream, work, pieces_of(rows), cols, y);
     return cudaGetLastError();
 }
 
@@ -568,27 +558,34 @@ size_t launch_columns_floats(int rows, int cols)
     return (size_t)pieces_of(rows) * (size_t)cols;
 }
 
-#define KEPT_BACKWARD(per, add)                                                                                        \
-    LAUNCH(norm_backward_kept<per>, (unsigned)rows, THREADS, 0, stream, dy, x, gamma, mean, rstd, cols, dx, add)
+size_t launch_norm_floats(int rows, int cols)
+{
+    const size_t kept = blocks_for((size_t)(rows > 0 ? rows : 0), NORM_ROWS) * (size_t)cols;
+    const size_t others = launch_columns_floats(rows, cols);
+
+    return 2 * (kept > others ? kept : others);
+}
+
+#define BACKWARD_ROWS(per, add)                                                                                        \
+    LAUNCH(norm_backward_rows<per>, (unsigned)blocks, THREADS, 0, stream, dy, x, gamma, mean, rstd, rows, cols, dx,    \
+           add, work, dbeta ? of_beta : NULL)
 
 int launch_norm_backward(void *stream, const float *dy, const float *x, const float *gamma, const float *mean,
                          const float *rstd, int rows, int cols, float *dx, bool add, float *dgamma, float *dbeta,
                          float *work)
 {
     const bool wide = is_wide(dy) && is_wide(x) && is_wide(gamma) && is_wide(dx);
-    const int fours = wide ? fours_of(cols) : 0, pieces = pieces_of(rows);
-    float *of_beta = work + launch_columns_floats(rows, cols);
+    const int fours = wide ? fours_of(cols) : 0, blocks = (rows + NORM_ROWS - 1) / NORM_ROWS;
+    float *of_beta = work + launch_norm_floats(rows, cols) / 2;
     int e = cudaSuccess;
 
     if (rows <= 0)
         return cudaSuccess;
     if (fours > 0) {
-        LAUNCH(add_norm_pieces, dim3(blocks_for((size_t)cols, SIDE * 4), (unsigned)pieces), SIDE * DEEP, 0, stream, dy,
-               x, mean, rstd, rows, cols, work, dbeta ? of_beta : NULL);
-        LAUNCH(add_parts, blocks_for((size_t)cols, THREADS), THREADS, 0, stream, work, pieces, cols, dgamma);
+        BY_FOURS(fours, BACKWARD_ROWS, add);
+        run_parts(stream, work, blocks, cols, dgamma);
         if (dbeta)
-            LAUNCH(add_parts, blocks_for((size_t)cols, THREADS), THREADS, 0, stream, of_beta, pieces, cols, dbeta);
-        BY_FOURS(fours, KEPT_BACKWARD, add); /* last: dx may be dy */
+            run_parts(stream, of_beta, blocks, cols, dbeta);
         return cudaGetLastError();
     }
     e = add_columns(stream, normed{dy, x, mean, rstd, (size_t)cols}, rows, cols, dgamma, work);
@@ -596,7 +593,8 @@ int launch_norm_backward(void *stream, const float *dy, const float *x, const fl
         e = add_matrix(stream, dy, rows, cols, cols, dbeta, of_beta);
     if (e != cudaSuccess)
         return e;
-    LAUNCH(norm_backward, (unsigned)rows, THREADS, 0, stream, dy, x, gamma, mean, rstd, cols, dx, add); /* as above */
+    LAUNCH(norm_backward, (unsigned)rows, THREADS, 0, stream, dy, x, gamma, mean, rstd, cols, dx,
+           add); /* last: dx may be dy */
     return cudaGetLastError();
 }
 
