@@ -29,10 +29,12 @@ override NVCC :=
 endif
 endif
 
-# Machine code for A100 (8.0) and H100, H200 (9.0); what is newer compiles the PTX of 9.0 when it loads it.
+# Machine code for A100 (8.0) and H100, H200 (9.0); what is newer compiles the PTX of 9.0 when it loads it, unless the
+# library is built with CUDA_NEWER=1, for releases: B200 (10.0) and RTX (12.0), which take nvcc 12.8 or newer.
 # `make test`, which runs none of it, builds for one alone (CUDA_ONE) and marks that: whoever else asks has all built.
 CUDA_ARCHS ?= $(if $(CUDA_ONE),-gencode arch=compute_80$(comma)code=[sm_80$(comma)compute_80],\
-	-gencode arch=compute_80$(comma)code=sm_80 -gencode arch=compute_90$(comma)code=[sm_90$(comma)compute_90])
+	-gencode arch=compute_80$(comma)code=sm_80 -gencode arch=compute_90$(comma)code=[sm_90$(comma)compute_90] \
+	$(if $(CUDA_NEWER),-gencode arch=compute_100$(comma)code=sm_100 -gencode arch=compute_120$(comma)code=sm_120))
 CUDA_MARK := $(BUILD)/obj/cuda/for-one
 CUDA_LIBRARY := $(BUILD)/lib/muster/muster-cuda.so
 cuda_cu := $(wildcard compress/cuda/*.cu worker/engine/kernels/cuda/*.cu)

@@ -129,16 +129,17 @@ static const struct wanted {
     int m, n, k;
     enum kern_epilogue epilogue;
     enum kern_type c_type;
-    bool trans_a, trans_b, accumulate;
+    bool trans_a, trans_b, accumulate, onto;
 } wanted[] = {
-    {"768 to 2304, bias, bf16", TOKENS, 2304, 768, KERN_BIAS, KERN_BF16, false, false, false},
-    {"768 to 3072, bias and gelu, bf16", TOKENS, 3072, 768, KERN_BIAS_GELU, KERN_BF16, false, false, false},
-    {"3072 to 768, bias, f32", TOKENS, 768, 3072, KERN_BIAS, KERN_F32, false, false, false},
-    {"3072 to 768, as gradients, bf16", TOKENS, 768, 3072, KERN_PLAIN, KERN_BF16, false, true, false},
-    {"a gradient of 768 x 3072 weights", 768, 3072, TOKENS, KERN_PLAIN, KERN_F32, true, false, true},
-    {"logits of 512 tokens, 768 to 50304", 512, 50304, 768, KERN_PLAIN, KERN_F32, false, true, false},
-    {"a gradient of 50304 x 768, 512 tokens", 50304, 768, 512, KERN_PLAIN, KERN_F32, true, false, true},
-    {"2048 to 16384, bf16", TOKENS, 16384, 2048, KERN_PLAIN, KERN_BF16, false, true, false},
+    {"768 to 2304, bias, bf16", TOKENS, 2304, 768, KERN_BIAS, KERN_BF16, false, false, false, false},
+    {"768 to 3072, bias and gelu, bf16", TOKENS, 3072, 768, KERN_BIAS_GELU, KERN_BF16, false, false, false, false},
+    {"3072 to 768, bias, f32", TOKENS, 768, 3072, KERN_BIAS, KERN_F32, false, false, false, false},
+    {"3072 to 768, bias and residual, f32", TOKENS, 768, 3072, KERN_BIAS, KERN_F32, false, false, false, true},
+    {"3072 to 768, as gradients, bf16", TOKENS, 768, 3072, KERN_PLAIN, KERN_BF16, false, true, false, false},
+    {"a gradient of 768 x 3072 weights", 768, 3072, TOKENS, KERN_PLAIN, KERN_F32, true, false, true, false},
+    {"logits of 512 tokens, 768 to 50304", 512, 50304, 768, KERN_PLAIN, KERN_F32, false, true, false, false},
+    {"a gradient of 50304 x 768, 512 tokens", 50304, 768, 512, KERN_PLAIN, KERN_F32, true, false, true, false},
+    {"2048 to 16384, bf16", TOKENS, 16384, 2048, KERN_PLAIN, KERN_BF16, false, true, false, false},
 };
 
 static const struct wanted *asked;
@@ -163,6 +164,7 @@ static int product(struct bench *b, struct merr *err)
         .accumulate = w->accumulate,
         .epilogue = w->epilogue,
         .bias = b->a,
+        .onto = w->onto ? b->x + BENCH_VALUES / 2 : NULL,
         .aux = w->epilogue == KERN_BIAS_GELU ? b->x + BENCH_VALUES / 2 : NULL,
     };
 

@@ -36,8 +36,8 @@ static inline uint64_t fit_gpu_rest(uint64_t work_floats, int communicators)
            (uint64_t)communicators * FIT_COMMUNICATOR_BYTES;
 }
 
-/* Tokens whose logits a GPU of so much memory makes at a time: each time, the gradient of the head's weights is read and
- * written. A power of two from FIT_HEAD_LEAST on, for logits of f32 in at most FIT_HEAD_BYTES and a 64th of the memory:
+/* Tokens whose logits a GPU of so much memory makes at a time: each time, the gradient of the head's weights is read
+ * and written. A power of two from FIT_HEAD_LEAST on, for logits of f32 in at most FIT_HEAD_BYTES and a 64th of the memory:
  * with gradients of bf16 2.4 % of it, within what plans leave free. */
 int fit_head_rows(uint64_t gpu_bytes, int vocab);
 

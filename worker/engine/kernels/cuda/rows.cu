@@ -136,8 +136,8 @@ __global__ void norm_forward_kept(const float *x, const float *gamma, const floa
     }
 }
 
-/* All that a norm's backward makes of NORM_ROWS rows, which reads dy and x once: dx, and parts of the gradients of gamma
- * and beta, whose sums stay in the registers of those whose columns they are. by: of beta, NULL: none. */
+/* All that a norm's backward makes of NORM_ROWS rows, which reads dy and x once: dx, and parts of the gradients of
+ * gamma and beta, whose sums stay in the registers of those whose columns they are. by: of beta, NULL: none. */
 template <int PER>
 __global__ void norm_backward_rows(const float *dy, const float *x, const float *gamma, const float *mean,
                                    const float *rstd, int rows, int cols, float *dx, bool add, float *part, float *by)
