@@ -198,6 +198,7 @@ struct job_spec {
     struct {
         int activation_budget_mib; /* 0: no limit */
         char policy[16];
+        char optimizer[16]; /* where masters and moments are */
     } memory;
 
     struct {

@@ -466,6 +466,30 @@ static void spec_unbuilt(struct reading *r)
         faults_add(r->f, "/parallel/exact", "'strict' with cp above 1 is not built yet in this version; use 'relaxed'");
 }
 
+/* What memory.optimizer 'files' does not go with. */
+static void check_optimizer(struct reading *r)
+{
+    const struct job_spec *s = r->spec;
+
+    if (strcmp(s->memory.optimizer, "files") != 0)
+        return;
+    if (!s->parallel.zero)
+        faults_add(r->f, "/memory/optimizer", "'files' hold what a rank alone updates: want parallel.zero 1");
+    if (s->parallel.cp > 1)
+        faults_add(r->f, "/memory/optimizer", "'files' with cp above 1 is not built yet in this version; use 'device'");
+    if (strcmp(s->compress.dp, "none") != 0)
+        faults_add(r->f, "/memory/optimizer",
+                   "'files' with compress.dp is not built yet in this version; use 'device', or no codec");
+    if (strcmp(s->compress.checkpoint, "none") != 0)
+        faults_add(r->f, "/memory/optimizer",
+                   "'files' are checkpoints as they are: want compress.checkpoint 'none'; checkpoint.archive may "
+                   "write older ones smaller");
+    if (s->checkpoint.memory_every_steps > 0)
+        faults_add(r->f, "/checkpoint/memory_every_steps",
+                   "memory.optimizer 'files' leaves no snapshots in memory, and loses at most the step under way "
+                   "without them; want 0 or auto");
+}
+
 /* What memory.policy does not go with, and what it needs. */
 static void check_memory(struct reading *r)
 {
@@ -557,6 +581,7 @@ void spec_check(struct reading *r)
     check_parallel(r);
     check_context(r);
     check_compress(r);
+    check_optimizer(r);
     check_memory(r);
     spec_unbuilt(r);
 }

@@ -34,6 +34,7 @@ static const char *const codecs_archive[] = {"none", "plane", "zstd", "lz4", "op
 static const char *const policies[] = {"pad",     "static", "sorted", "pack",  "pack-lpt", "round-robin",
                                        "dynamic", "skrull", "sweep",  "chunk", NULL};
 static const char *const memories[] = {"none", "all", "sqrt", "mimose", NULL};
+static const char *const optimizer_places[] = {"device", "files", NULL};
 static const char *const on_brokens[] = {"cancel", "hold", NULL};
 static const char *const signals[] = {"none", "SIGUSR1", "SIGUSR2", "SIGHUP", "SIGINT", NULL};
 static const char *const rope_scalings[] = {"auto", "none", "linear", "llama3", NULL};
@@ -315,6 +316,9 @@ const struct field spec_fields[] = {
      .def = "0",
      .help = "most memory for activations a rank, MiB: a job that would take more does not "
              "start; 0: no limit"},
+    {"/memory/optimizer", FIELD_WORD, SCOPE_TRAIN, AT(memory.optimizer), .words = optimizer_places, .def = "\"device\"",
+     .help = "where the optimizer's masters and moments are: device, in its memory; files, beside the checkpoints, "
+             "read and written each step (docs/training.md)"},
     {"/memory/policy", FIELD_WORD, SCOPE_TRAIN, AT(memory.policy), .words = memories, .def = "\"none\"",
      .help = "which blocks' activations are dropped and made again, with the same results: all; sqrt, runs of as many "
              "blocks as there are runs; mimose, in each micro-batch as few as keep the budget. Not with recompute or "

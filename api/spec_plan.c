@@ -83,6 +83,7 @@ struct plan_job spec_plan_job(const struct job_spec *spec)
         .sequence_parallel = spec->parallel.sequence_parallel == 1,
         .cp_heads = spec->parallel.cp_mode == CP_ULYSSES,
         .dp_coded = strcmp(spec->compress.dp, "none") != 0,
+        .stored = strcmp(spec->memory.optimizer, "files") == 0,
         .dp_keyed = strcmp(spec->compress.dp, "none") != 0 && spec->parallel.exact == EXACT_STRICT,
     };
 }

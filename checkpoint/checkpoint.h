@@ -134,6 +134,17 @@ int mck_begin(struct mck_writer *w, uint64_t step, const json_t *kv, struct merr
 /* As mck_begin, in mode MCK_SYNC whatever the writer's: for a checkpoint that is waited for in any case. */
 int mck_begin_sync(struct mck_writer *w, uint64_t step, const json_t *kv, struct merr *err);
 
+/* A whole data file, as tiles.h makes them, that is to be this rank's part. */
+struct mck_file_of {
+    char path[4096]; /* a name that goes away; on the file system of the writer's dir */
+    uint8_t uuid[16];
+    uint64_t bytes;
+};
+
+/* As mck_begin, of a file that is there and durable, in place of buffers, of which the writer may have none. On all
+ * ranks, which have files of one attempt. Its name is the writer's from then on, also if that fails. */
+int mck_begin_file(struct mck_writer *w, uint64_t step, const struct mck_file_of *file, struct merr *err);
+
 /* Before the update of a bucket (-1: of all): returns once its bytes are copied, or the attempt has failed, at the
  * latest when the disk is stuck: buffers that it still reads then must stay memory, whatever is in them. Adds the time
  * waited to mck_stall_us. */

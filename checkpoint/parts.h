@@ -12,6 +12,7 @@
 #include "checkpoint/format/part.h"   /* one data file; with it the tables (index.h) and structs on disk (format.h) */
 #include "checkpoint/write/collect.h" /* steps removed */
 #include "checkpoint/write/coordinate.h" /* data files waited for, merged and committed */
+#include "checkpoint/write/tiles.h"      /* state that is kept in data files, and read from there each step */
 
 /* Files and chunks of an open checkpoint. Borrowed. */
 const struct mck_index *mck_tables(const struct mck *c);

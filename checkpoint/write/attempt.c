@@ -96,6 +96,13 @@ static int make_file(struct mck_writer *w, struct attempt *a, struct merr *err)
     coordinate_clear_failure(a->folder, a->uuid, (uint32_t)w->cfg.rank);
     io_close(&a->fd);
     (void)unlink(a->temp); /* of a process that died in this attempt, or of the last try */
+    if (a->file.path[0]) {
+        if (rename(a->file.path, a->temp) != 0)
+            return merr_errno(err, -errno, "cannot move '%s' to '%s'", a->file.path, a->folder);
+        a->fd = open(a->temp, O_RDONLY | O_CLOEXEC);
+        a->bytes = a->stored = a->file.bytes;
+        return a->fd >= 0 ? 0 : merr_errno(err, -errno, "cannot open '%s'", a->temp);
+    }
     a->fd = open(a->temp, flags | mio_open_flags(w->mio), 0644);
     if (a->fd < 0 && errno == EINVAL) { /* a file system without O_DIRECT: it may have made the file all the same */
         (void)unlink(a->temp);
@@ -113,6 +120,8 @@ int attempt_open(struct mck_writer *w, struct attempt *a, struct merr *err)
 
     TRY(set_paths(w, a, err));
     TRY(check_committed(w, a, err));
+    if (a->skip && a->file.path[0])
+        (void)unlink(a->file.path);
     if (a->skip)
         return 0;
     while (space_is_short(r = make_file(w, a, err)) && attempt_make_space(w, a, file_bytes(w), in_vain))
@@ -205,6 +214,8 @@ int attempt_publish(struct mck_writer *w, struct attempt *a, struct merr *err)
 void attempt_discard(struct mck_writer *w, struct attempt *a)
 {
     io_close(&a->fd);
+    if (a->file.path[0])
+        (void)unlink(a->file.path);
     if (!a->temp[0] && set_paths(w, a, NULL)) /* it failed before its file was open: it is told, too */
         return;
     (void)unlink(a->temp);

@@ -260,6 +260,16 @@ static void encode_extent(struct mck_writer *w, struct attempt *a, uint32_t exte
     (void)pthread_mutex_unlock(&w->lock);
 }
 
+/* It has all that it needs. */
+static void end_file(struct mck_writer *w, struct attempt *a)
+{
+    (void)pthread_mutex_lock(&w->lock);
+    a->tail_queued = true;
+    flush_queue(w, NULL);
+    (void)pthread_cond_broadcast(&w->commit);
+    (void)pthread_mutex_unlock(&w->lock);
+}
+
 static void write_tail(struct mck_writer *w, struct attempt *a)
 {
     struct merr err = {.text = ""};
@@ -267,6 +277,10 @@ static void write_tail(struct mck_writer *w, struct attempt *a)
     bool queued;
     int r;
 
+    if (a->file.path[0]) {
+        end_file(w, a);
+        return;
+    }
     if (w->filling == a && w->fill_serial == a->serial)
         fill_flush(w);
     if (a->encode_us > 0 && a->codec != CHUNK_RAW)

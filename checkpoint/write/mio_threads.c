@@ -1,4 +1,4 @@
-/* mio_threads - requests by pwrite on a few threads, for kernels and containers without io_uring */
+/* mio_threads - requests by pread and pwrite on a few threads, for kernels and containers without io_uring */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -29,6 +29,8 @@ static int do_once(const struct threads *t, struct mio_req *r)
         n = fdatasync(r->fd);
         if (n == 0 && t->buffered)
             (void)posix_fadvise(r->fd, 0, 0, POSIX_FADV_DONTNEED);
+    } else if (r->op == MIO_READ) {
+        n = pread(r->fd, (char *)r->into + r->done, r->len - r->done, (off_t)(r->off + r->done));
     } else {
         n = pwrite(r->fd, (const char *)r->data + r->done, r->len - r->done, (off_t)(r->off + r->done));
         if (n > 0 && t->buffered) /* start the disk now, so that the sync at the end is short */

@@ -25,7 +25,8 @@ struct uring {
 
 static int need_ops(struct merr *err)
 {
-    static const int need[] = {IORING_OP_WRITE, IORING_OP_WRITE_FIXED, IORING_OP_FSYNC};
+    static const int need[] = {IORING_OP_WRITE, IORING_OP_WRITE_FIXED, IORING_OP_READ, IORING_OP_READ_FIXED,
+                               IORING_OP_FSYNC};
     struct io_uring_probe *p = io_uring_get_probe();
     int r = 0;
 
@@ -105,7 +106,10 @@ static void uring_start(void *impl, struct mio_req *r)
 {
     struct uring *u = impl;
     struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
-    const char *p = (const char *)r->data + r->done;
+    const char *p = (r->op == MIO_READ ? (const char *)r->into : (const char *)r->data) + r->done;
+    const uint32_t left = r->len - r->done;
+    const uint64_t off = r->off + r->done;
+    bool fixed = u->pool_bytes && p >= u->pool && p + left <= u->pool + u->pool_bytes;
 
     if (!sqe) { /* full of what stands for lost ones: the ring is broken */
         lose(u, r, -EIO);
@@ -113,10 +117,14 @@ static void uring_start(void *impl, struct mio_req *r)
     }
     if (r->op == MIO_SYNC)
         io_uring_prep_fsync(sqe, r->fd, IORING_FSYNC_DATASYNC);
-    else if (u->pool_bytes && p >= u->pool && p + (r->len - r->done) <= u->pool + u->pool_bytes)
-        io_uring_prep_write_fixed(sqe, r->fd, p, r->len - r->done, r->off + r->done, 0);
+    else if (r->op == MIO_READ && fixed)
+        io_uring_prep_read_fixed(sqe, r->fd, (char *)r->into + r->done, left, off, 0);
+    else if (r->op == MIO_READ)
+        io_uring_prep_read(sqe, r->fd, (char *)r->into + r->done, left, off);
+    else if (fixed)
+        io_uring_prep_write_fixed(sqe, r->fd, p, left, off, 0);
     else
-        io_uring_prep_write(sqe, r->fd, p, r->len - r->done, r->off + r->done);
+        io_uring_prep_write(sqe, r->fd, p, left, off);
     io_uring_sqe_set_data(sqe, r);
     u->queued[u->queued_n++] = (struct queued){.sqe = sqe, .req = r};
     u->busy++;

@@ -249,9 +249,9 @@ static int make_tables(const struct mck_buffer *const *v, size_t n, const struct
     return 0;
 }
 
-/* stream, key and slice have memory for all buffers. */
-static int make_plan(const struct mck_buffer *bufs, size_t n, uint32_t rank, const struct mck_buffer **stream,
-                     const struct mck_buffer **key, struct slice *slice, struct plan *p, struct merr *err)
+/* Those that are stored in the order of the stream, and all by their keys. Both have memory for all. */
+static int sort_buffers(const struct mck_buffer *bufs, size_t n, const struct mck_buffer **stream,
+                        const struct mck_buffer **key, size_t *ret_stored, struct merr *err)
 {
     size_t stored = 0;
 
@@ -265,6 +265,17 @@ static int make_plan(const struct mck_buffer *bufs, size_t n, uint32_t rank, con
         qsort(stream, stored, sizeof(*stream), compare_stream);
     if (n)
         qsort(key, n, sizeof(*key), compare_key);
+    *ret_stored = stored;
+    return 0;
+}
+
+/* stream, key and slice have memory for all buffers. */
+static int make_plan(const struct mck_buffer *bufs, size_t n, uint32_t rank, const struct mck_buffer **stream,
+                     const struct mck_buffer **key, struct slice *slice, struct plan *p, struct merr *err)
+{
+    size_t stored;
+
+    TRY(sort_buffers(bufs, n, stream, key, &stored, err));
     TRY(make_stream(stream, stored, slice, p, err));
     return make_tables(key, n, slice, stored, rank, p, err);
 }
@@ -299,4 +310,43 @@ void plan_clear(struct plan *p)
     free(p->chunk_dtype);
     index_clear(&p->index);
     *p = (struct plan){0};
+}
+
+/* As make_plan. */
+static int make_index_at(const struct mck_buffer *bufs, size_t n, uint32_t rank, const char *base, uint64_t len,
+                         const struct mck_buffer **stream, const struct mck_buffer **key, struct slice *slice,
+                         struct plan *p, struct merr *err)
+{
+    size_t stored;
+
+    TRY(sort_buffers(bufs, n, stream, key, &stored, err));
+    for (size_t i = 0; i < stored; i++) {
+        const struct mck_buffer *b = stream[i];
+        uint64_t off = (uint64_t)((const char *)b->data - base), bytes = mck_buffer_bytes(b);
+
+        if (off % MCK_SHARD_ALIGN || off > len || bytes > len - off)
+            return merr_set(err, -EINVAL, "buffer '%s' does not lie at a multiple of %u bytes in its file", b->name,
+                            MCK_SHARD_ALIGN);
+        slice[i] = (struct slice){.b = b, .off = off, .bytes = bytes, .end = off + bytes};
+    }
+    return make_tables(key, n, slice, stored, rank, p, err);
+}
+
+int plan_index_at(const struct mck_buffer *bufs, size_t n, uint32_t rank, const void *base, uint64_t len,
+                  struct mck_index *ret, struct merr *err)
+{
+    const struct mck_buffer **stream = calloc(n + 1, sizeof(*stream)), **key = calloc(n + 1, sizeof(*key));
+    struct slice *slice = calloc(n + 1, sizeof(*slice));
+    struct plan p = {0};
+    int r = stream && key && slice ? make_index_at(bufs, n, rank, base, len, stream, key, slice, &p, err)
+                                   : merr_set(err, -ENOMEM, "no memory for %zu buffers", n);
+
+    free(stream);
+    free(key);
+    free(slice);
+    if (r < 0)
+        plan_clear(&p);
+    else
+        *ret = p.index;
+    return r;
 }

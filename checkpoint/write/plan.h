@@ -40,4 +40,9 @@ struct plan {
 int plan_make(const struct mck_buffer *bufs, size_t n, uint32_t rank, struct plan *ret, struct merr *err);
 void plan_clear(struct plan *p);
 
+/* The tables alone, of a stream that has the buffers where their data lie behind base. Buffers lie at multiples of
+ * MCK_SHARD_ALIGN there (-EINVAL names the one that does not) and within len bytes. New in *ret. */
+int plan_index_at(const struct mck_buffer *bufs, size_t n, uint32_t rank, const void *base, uint64_t len,
+                  struct mck_index *ret, struct merr *err);
+
 #endif

@@ -332,21 +332,25 @@ static void attempt_reset(struct mck_writer *w, struct attempt *a, uint64_t step
         a->captured_us = a->begun_us;
 }
 
-static int begin(struct mck_writer *w, uint64_t step, const json_t *kv, enum mck_mode asked, struct merr *err)
+/* Nothing is to be copied. */
+static void take_file(struct mck_writer *w, struct attempt *a, const struct mck_file_of *file)
+{
+    a->file = *file;
+    memcpy(a->uuid, file->uuid, sizeof(a->uuid));
+    a->mode = MCK_STAGED;
+    a->pieces_left = 0;
+    a->next_piece = w->plan.pieces;
+    memset(a->bucket_left, 0, w->plan.buckets * sizeof(*a->bucket_left));
+    a->captured_us = a->begun_us;
+}
+
+static int begin_text(struct mck_writer *w, uint64_t step, char *text, const struct mck_file_of *file,
+                      enum mck_mode asked, struct merr *err)
 {
     int64_t start = clock_mono_us();
     struct attempt *unused = NULL;
-    char *text;
     int r = 0;
 
-    if (!json_is_object(kv) || !json_object_get(kv, "step"))
-        return merr_set(err, -EINVAL, "the cursor of step %llu is not an object with a step", (unsigned long long)step);
-    text = json_dumps(kv, JSON_COMPACT | JSON_SORT_KEYS);
-    if (!text || strlen(text) > MCK_KV_MAX) {
-        free(text);
-        return merr_set(err, -EMSGSIZE, "the cursor of step %llu passes %u bytes", (unsigned long long)step,
-                        MCK_KV_MAX);
-    }
     lock(w);
     for (int i = 0; i < ATTEMPTS_MAX; i++) {
         if (w->attempt[i].used && w->attempt[i].step == step && !w->attempt[i].code)
@@ -359,6 +363,8 @@ static int begin(struct mck_writer *w, uint64_t step, const json_t *kv, enum mck
                      (unsigned long long)step);
     if (r == 0) {
         attempt_reset(w, unused, step, text, asked);
+        if (file)
+            take_file(w, unused, file);
         unused->stall_us = clock_mono_us() - start;
         text = NULL;
         (void)pthread_cond_signal(&w->capture);
@@ -366,8 +372,34 @@ static int begin(struct mck_writer *w, uint64_t step, const json_t *kv, enum mck
     }
     w->stall_us += clock_mono_us() - start;
     unlock(w);
+    if (text && file) /* not begun */
+        (void)unlink(file->path);
     free(text);
     return r > 0 ? 0 : r;
+}
+
+static int begin(struct mck_writer *w, uint64_t step, const json_t *kv, enum mck_mode asked, struct merr *err)
+{
+    char *text;
+
+    if (!json_is_object(kv) || !json_object_get(kv, "step"))
+        return merr_set(err, -EINVAL, "the cursor of step %llu is not an object with a step", (unsigned long long)step);
+    text = json_dumps(kv, JSON_COMPACT | JSON_SORT_KEYS);
+    if (!text || strlen(text) > MCK_KV_MAX) {
+        free(text);
+        return merr_set(err, -EMSGSIZE, "the cursor of step %llu passes %u bytes", (unsigned long long)step,
+                        MCK_KV_MAX);
+    }
+    return begin_text(w, step, text, NULL, asked, err);
+}
+
+int mck_begin_file(struct mck_writer *w, uint64_t step, const struct mck_file_of *file, struct merr *err)
+{
+    char *text = strdup("{}"); /* the cursor is in the file */
+
+    if (!text)
+        return merr_set(err, -ENOMEM, "no memory to begin a checkpoint");
+    return begin_text(w, step, text, file, MCK_STAGED, err);
 }
 
 int mck_begin(struct mck_writer *w, uint64_t step, const json_t *kv, struct merr *err)

@@ -41,10 +41,11 @@ struct attempt {
     enum mck_mode mode;
     int code; /* first failure */
     struct merr err;
-    bool skip;        /* the step is committed already: nothing to write */
-    bool held;        /* not to be committed yet */
-    bool closing;     /* it is being committed */
-    uint32_t removed; /* others that went for it, see mck_done */
+    struct mck_file_of file; /* of mck_begin_file; path is empty elsewhere */
+    bool skip;               /* the step is committed already: nothing to write */
+    bool held;               /* not to be committed yet */
+    bool closing;            /* it is being committed */
+    uint32_t removed;        /* others that went for it, see mck_done */
 
     size_t next_piece, pieces_left;
     uint32_t copying;

@@ -153,6 +153,8 @@ static uint64_t optimizer(const struct plan_job *job, int dp, int replica, size_
         return sizeof(float) * (3 * w / d + w + g / d * (uint64_t)job->virtual_workers);
     if (job->dp_coded && dp > 1)
         return sizeof(float) * 3 * w / d;
+    if (job->stored)
+        return plan_store_bytes(w / d) + exchange(job, dp, replica, gradients);
     if (plan_narrow(job))
         return sizeof(float) * 3 * w / d + exchange(job, dp, replica, gradients);
     return sizeof(float) * (job->zero ? 2 * w / d : 2 * w + (d > 1 ? w : 0)) + exchange(job, dp, replica, gradients);
@@ -287,6 +289,6 @@ void plan_memory_of(const struct plan_job *job, const struct plan_shape *shape, 
         .activations = activations(job, shape, cut, r, &rows, slots),
     };
     ret->rest = (job->program_bytes > 0 ? job->program_bytes : PLAN_PROGRAM_BYTES) +
-                plan_ring_bytes(weights, job->zero ? shape->dp : 1) +
+                (job->stored ? 0 : plan_ring_bytes(weights, job->zero ? shape->dp : 1)) +
                 (job->bf16 ? (uint64_t)rows.all * (2 * (cut->qkv + cut->q) + shared) * sizeof(float) : 0);
 }

@@ -20,6 +20,27 @@
 
 #define PLAN_EXCHANGE_FLOATS ((size_t)3 << 20) /* of each gradient of another replica that has room at its owner */
 
+#define PLAN_TILE_BYTES ((uint64_t)4 << 20) /* of masters, or of a moment, of an optimizer in files */
+#define PLAN_TILES 4                        /* of all three, in memory at once */
+
+/* Bytes of masters, or of a moment, of so many parameters in files: whole chunks of a checkpoint. */
+static inline uint64_t plan_store_plane(uint64_t parameters)
+{
+    const uint64_t chunk = UINT64_C(1) << 20;
+    uint64_t bytes = (parameters * sizeof(float) + chunk - 1) / chunk * chunk;
+
+    return bytes > 0 ? bytes : chunk;
+}
+
+/* What an optimizer in files takes of memory for them. */
+static inline uint64_t plan_store_bytes(uint64_t parameters)
+{
+    uint64_t plane = plan_store_plane(parameters), tile = plane < PLAN_TILE_BYTES ? plane : PLAN_TILE_BYTES;
+    uint64_t tiles = (plane + tile - 1) / tile;
+
+    return 3 * tile * (tiles < PLAN_TILES ? tiles : PLAN_TILES);
+}
+
 struct plan_memory {
     uint64_t weights, gradients, optimizer, activations, rest;
 };

@@ -38,6 +38,7 @@ struct plan_job {
     bool bf16, sequence_parallel;
     bool cp_heads;          /* ranks of cp exchange heads, which they share evenly; else keys and values */
     bool dp_coded;          /* gradients between replicas are compressed */
+    bool stored;            /* masters and moments are in files */
     bool dp_keyed;          /* and that leaf by leaf, so that bits do not depend on the layout */
     uint64_t program_bytes; /* of a rank of no model; 0: PLAN_PROGRAM_BYTES */
 };

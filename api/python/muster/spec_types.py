@@ -191,6 +191,7 @@ class SpecResources(TypedDict, total=False):
 
 class SpecMemory(TypedDict, total=False):
     activation_budget_mib: int
+    optimizer: Literal['device', 'files']
     policy: Literal['none', 'all', 'sqrt', 'mimose']
 
 

@@ -1,4 +1,4 @@
-/* optim_bench - an optimizer on one rank, and gradients that are known, for test_optim.c and test_update.c. */
+/* optim_bench - an optimizer on one rank, and gradients that are known, for the tests of its modules. */
 #ifndef MUSTER_TESTS_UNIT_WORKER_OPTIM_BENCH_H
 #define MUSTER_TESTS_UNIT_WORKER_OPTIM_BENCH_H
 
@@ -19,7 +19,8 @@ struct bench {
     int leaves;
 };
 
-static inline void open_gated(struct bench *b, int leaves, int (*gate)(void *, int, struct merr *), void *arg)
+static inline void open_stored(struct bench *b, int leaves, int (*gate)(void *, int, struct merr *), void *arg,
+                               const struct optim_store *store)
 {
     struct kern_cfg kc = {.threads = 1};
     struct optim_cfg oc;
@@ -53,10 +54,16 @@ static inline void open_gated(struct bench *b, int leaves, int (*gate)(void *, i
                             .beta2 = 0.95,
                             .eps = 1e-8,
                             .weight_decay = 0.1,
+                            .store = store,
                             .gate = gate,
                             .gate_arg = arg};
     mesh_init(&oc.mesh, 1, 1, 1, 1, 0);
     assert_int_equal(optim_new(&oc, &b->o, NULL), 0);
+}
+
+static inline void open_gated(struct bench *b, int leaves, int (*gate)(void *, int, struct merr *), void *arg)
+{
+    open_stored(b, leaves, gate, arg, NULL);
 }
 
 static inline void open_bench(struct bench *b, int leaves)

@@ -131,12 +131,12 @@ static int device_memory(struct optim *o, struct merr *err)
 
     o->m = o->cfg.m;
     o->v = o->cfg.v;
-    if (!o->m) {
+    if (!o->m && !o->cfg.store) {
         TRY(k->mem_alloc(o->cfg.stream, (o->state_n + 1) * sizeof(float), (void **)&o->m, err));
         TRY(k->mem_alloc(o->cfg.stream, (o->state_n + 1) * sizeof(float), (void **)&o->v, err));
     }
     o->master = o->cfg.master;
-    if (!o->master && (wire_coded(o->cfg.wire) || o->cfg.keyed || o->cfg.narrow))
+    if (!o->master && !o->cfg.store && (wire_coded(o->cfg.wire) || o->cfg.keyed || o->cfg.narrow))
         TRY(k->mem_alloc(o->cfg.stream, (o->state_n + 1) * sizeof(float), (void **)&o->master, err));
     if (n > 0)
         TRY(k->mem_alloc(o->cfg.stream, n * sizeof(float), (void **)&o->parts, err));
@@ -155,6 +155,8 @@ int optim_new(const struct optim_cfg *cfg, struct optim **ret, struct merr *err)
     assert(cfg->zero || !(wire_coded(cfg->wire) || cfg->keyed));
     assert(!cfg->keyed || !wire_coded(cfg->wire));
     assert(!cfg->m || (cfg->v && !wire_coded(cfg->wire) && !cfg->keyed && cfg->narrow == !!cfg->master));
+    assert(!cfg->store || (cfg->zero && cfg->mesh.cp == 1 && !cfg->m && !cfg->k->recorded && !cfg->keyed &&
+                           !wire_coded(cfg->wire) && cfg->store->masters == cfg->narrow));
     assert(!cfg->narrow || (cfg->matrices && cfg->vectors && cfg->zero && !wire_coded(cfg->wire) && !cfg->keyed));
     o->cfg = *cfg;
     set_regions(o);
@@ -206,6 +208,8 @@ size_t optim_bytes(const struct optim_cfg *cfg)
     x = exchange_config(&o);
     if (cfg->keyed)
         return sizeof(float) * 3 * n / d + keyed_weight_bytes(cfg->keyed, n) + exchange_bytes(&x);
+    if (cfg->stored)
+        return exchange_bytes(&x);
     if (cfg->narrow)
         return sizeof(float) * 3 * n / d + exchange_bytes(&x);
     return sizeof(float) * (cfg->zero ? 2 * n / d : 2 * n + (d > 1 ? n : 0)) + exchange_bytes(&x);
@@ -219,6 +223,11 @@ const struct optim_range *optim_ranges(const struct optim *o)
 const struct optim_range *optim_load_ranges(const struct optim *o)
 {
     return o->load;
+}
+
+size_t optim_state_n(const struct optim *o)
+{
+    return o->state_n;
 }
 
 float *optim_master(struct optim *o)
@@ -261,6 +270,10 @@ static int sum_region(struct optim *o, struct region *g, struct tree *t, uint64_
 
 int optim_begin(struct optim *o, uint64_t step, struct merr *err)
 {
+    const struct optim_store *s = o->cfg.store;
+
+    if (s)
+        TRY(s->begin(s->arg, false, err));
     return exchange_begin(o->exchange, step, err);
 }
 
@@ -387,6 +400,8 @@ int optim_squares(struct optim *o, double *sums, struct merr *err)
     const struct params *p = o->cfg.params;
     size_t begin, n;
 
+    if (o->cfg.store)
+        TRY(o->cfg.store->settle(o->cfg.store->arg, err));
     for (int i = REST; i <= TIED; i++) {
         const struct region *g = &o->region[i];
 

@@ -35,6 +35,18 @@
 #include "worker/engine/optim/keyed.h"
 #include "worker/engine/optim/tree.h"
 
+/* Where masters and moments of the own pieces are in place of the device's memory (memory.optimizer): in tiles, of
+ * which few are in memory at once. A pass takes all in turn and gives them back, changed. */
+struct optim_store {
+    void *arg;
+    size_t tile_n; /* elements of a tile, but for the last one; they are placed as in m and v */
+    int (*begin)(void *arg, bool blank, struct merr *err); /* blank: to be filled; else as the last pass left them */
+    int (*take)(void *arg, size_t tile, void *ret[3], struct merr *err); /* masters, m, v */
+    int (*give)(void *arg, size_t tile, struct merr *err);
+    int (*settle)(void *arg, struct merr *err); /* until the last pass is safe */
+    bool masters; /* are read back; else the weights stand for them, and they are only given */
+};
+
 struct optim_cfg {
     const struct kern_ops *k;
     struct kern_stream *stream;
@@ -47,7 +59,8 @@ struct optim_cfg {
     struct comm_group *cp;              /* ranks that have other tokens of the same sequences; NULL: alone */
     struct comm_group *sum[PARAM_SUMS]; /* NULL where no parameter is of that kind */
     struct wire *wire;                  /* how gradients and weights travel over dp; NULL: raw */
-    bool coded;                         /* for optim_bytes: wire will be coded */
+    bool coded;                         /* for optim_bytes: wire will be coded, */
+    bool stored;                        /* or there will be a store, whose tiles are not counted */
     struct keyed *keyed;                /* NULL, or how they are coded over a raw wire; borrowed */
     struct comm_group *pair;            /* first and last stage, NULL: none or the model is not tied */
     float *weights;                     /* the arena; NULL: */
@@ -57,6 +70,7 @@ struct optim_cfg {
     float *master;  /* narrow: of our pieces; as m and v */
     float *m, *v;   /* moments of the whole arena, of which the own pieces are used, zeroed or as another
                      generation left them; borrowed. NULL: optim_new() makes some for the own pieces */
+    const struct optim_store *store; /* NULL: m, v and master are memory; borrowed. With zero 1, cp 1, on the CPU */
     double beta1, beta2, eps, weight_decay;
     /* Before tensor params->by_place[i] and its moments change; what is saved may still be read. NULL: nobody asks. */
     int (*gate)(void *arg, int i, struct merr *err);
@@ -83,10 +97,12 @@ float *optim_master(struct optim *o);
 /* What of them this rank reads when they are loaded: ranks that keep the same (those of cp, with zero 0 of dp too) each
  * read a part, and share. */
 const struct optim_range *optim_load_ranges(const struct optim *o);
+/* NULL with a store. */
 float *optim_m(struct optim *o);
 float *optim_v(struct optim *o);
 
-/* With codecs keyed by tensor: a step begins, and what is complete of a leaf goes on its way (exchange.h). */
+/* A step begins: with a store its first tiles are fetched. With codecs keyed by tensor what is complete of a leaf goes
+ * on its way (exchange.h). */
 int optim_begin(struct optim *o, uint64_t step, struct merr *err);
 int optim_leaf(struct optim *o, int leaf, float *buffer, size_t at, size_t n, struct merr *err);
 
@@ -97,7 +113,9 @@ int optim_reduce_from(struct optim *o, const struct tree *t, size_t from, struct
 /* step: of the job, for rounding by chance. */
 int optim_reduce(struct optim *o, struct tree *t, uint64_t step, struct merr *err);
 
-/* sums[params->tensors · tp], zeroed by the caller: tensor id and tp index; this rank puts in what it counts for,
+/* With a store it first sees to it that the state before this step is safe: the update after the sum over the world
+ * then may write over that of the step before.
+ * sums[params->tensors · tp], zeroed by the caller: tensor id and tp index; this rank puts in what it counts for,
  * so that adding over the world is exact and the order of the final sum is one for all layouts. */
 int optim_squares(struct optim *o, double *sums, struct merr *err);
 
@@ -111,6 +129,17 @@ int optim_settle(struct optim *o, struct merr *err);
 /* Once each rank has filled its optim_load_ranges() of weights and moments: the rest of what it keeps, from those that
  * have it, and of weights all. All call it. */
 int optim_share(struct optim *o, struct merr *err);
+
+/* With a store: fill what it holds, tile by tile: fill is given a range of the arena, and where its masters and moments
+ * (zero before) begin. */
+typedef int (*optim_fill)(void *arg, const struct optim_range *r, float *master, float *m, float *v, struct merr *err);
+int optim_store_fill(struct optim *o, optim_fill fill, void *arg, struct merr *err);
+
+/* With a store, in place of optim_update(): nothing changes, but that the state is one of another step. */
+int optim_carry(struct optim *o, struct merr *err);
+
+/* Elements of masters or moments that this rank keeps. */
+size_t optim_state_n(const struct optim *o);
 
 /* Narrow: what all replicas hold is made from the masters. All call it. */
 int optim_publish(struct optim *o, struct merr *err);

@@ -40,6 +40,15 @@ const size_t *optim_cuts(struct optim *o, const struct region *g);
 /* Share pieces of a region's array of unit bytes for every PARAM_BLOCK elements, in place. */
 int optim_gather(struct optim *o, const struct region *g, void *array, size_t unit, struct merr *err);
 
+/* AdamW on a range of the arena, of which g are the gradients. */
+int optim_update_range(struct optim *o, const struct optim_range *r, const float *g, struct merr *err);
+
+/* Narrow: what others hold of a range, from its masters. */
+int optim_round_range(struct optim *o, const struct optim_range *r, struct merr *err);
+
+/* optim_update() before anything is shared, with a store. */
+int optim_store_update(struct optim *o, struct merr *err);
+
 /* What brings leaves to their owners, by the wire as it is now. */
 int optim_open_exchange(struct optim *o, struct merr *err);
 

@@ -70,7 +70,7 @@ static int update_tensors(void *arg, struct merr *err)
 }
 
 /* Where updates are recorded they are queued all at once: then all gates come before. */
-static int update_range(struct optim *o, const struct optim_range *r, const float *g, struct merr *err)
+int optim_update_range(struct optim *o, const struct optim_range *r, const float *g, struct merr *err)
 {
     struct update u = {.o = o, .r = r, .w = o->master ? o->master + r->state : o->cfg.weights + r->begin, .g = g};
     const struct kern_key key = {.head = &u, .head_bytes = sizeof(u)};
@@ -199,8 +199,7 @@ static int gather_vectors(struct optim *o, const struct region *g, struct merr *
     return comm_all_gather_v(o->cfg.dp, (char *)o->cfg.vectors + o->at[me], o->bytes, o->at, o->cfg.vectors, err);
 }
 
-/* Of our piece. */
-static int round_range(struct optim *o, const struct optim_range *r, struct merr *err)
+int optim_round_range(struct optim *o, const struct optim_range *r, struct merr *err)
 {
     const struct params *p = o->cfg.params;
     const size_t all = r->end - r->begin;
@@ -219,16 +218,22 @@ static int round_range(struct optim *o, const struct optim_range *r, struct merr
     return 0;
 }
 
-int optim_publish(struct optim *o, struct merr *err)
+/* What this rank has rounded of them, to all. */
+static int publish_pieces(struct optim *o, struct merr *err)
 {
-    for (int i = REST; i <= TIED; i++)
-        TRY(round_range(o, &o->range[i], err));
-    TRY(o->cfg.k->stream_sync(o->cfg.stream, err));
     for (int i = REST; i <= TIED; i++) {
         TRY(gather_timed(o, &o->region[i], o->cfg.matrices, PARAM_BLOCK * kern_size(KERN_BF16), err));
         TRY(gather_vectors(o, &o->region[i], err));
     }
     return 0;
+}
+
+int optim_publish(struct optim *o, struct merr *err)
+{
+    for (int i = REST; i <= TIED; i++)
+        TRY(optim_round_range(o, &o->range[i], err));
+    TRY(o->cfg.k->stream_sync(o->cfg.stream, err));
+    return publish_pieces(o, err);
 }
 
 bool optim_settled(const struct optim *o)
@@ -274,6 +279,8 @@ static int join_range(struct optim *o, float *array, size_t n, struct merr *err)
 
 int optim_share(struct optim *o, struct merr *err)
 {
+    if (o->cfg.store)
+        return o->cfg.narrow ? publish_pieces(o, err) : share_weights(o, 0, true, err);
     for (int i = REST; i <= TIED; i++) {
         const struct optim_range *r = &o->range[i];
         size_t n = r->end - r->begin;
@@ -313,12 +320,16 @@ int optim_update(struct optim *o, uint64_t t, double lr, double scale, struct me
     if (o->master && !o->apart && !o->cfg.narrow)
         TRY(copy_masters(o, false, err));
     o->apart = o->master && !o->cfg.narrow;
+    if (o->cfg.store) {
+        TRY(optim_store_update(o, err));
+        return optim_share(o, err);
+    }
     if (o->whole)
         TRY(gather_gradients(o, err));
     for (int i = REST; i <= TIED; i++) {
         const float *g = o->whole ? o->whole + o->range[i].begin : o->region[i].sum;
 
-        TRY(update_range(o, &o->range[i], g, err));
+        TRY(optim_update_range(o, &o->range[i], g, err));
     }
     TRY(o->cfg.k->stream_sync(o->cfg.stream, err));
     return o->cfg.narrow ? optim_publish(o, err) : share_weights(o, t, !o->master, err);

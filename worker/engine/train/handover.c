@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/try.h"
+#include "worker/engine/train/store.h"
 #include "worker/snapshot/capacity.h"
 
 #define DURABLE_WITHIN_US (INT64_C(300) * 1000000) /* state may be in memory alone for so long */
@@ -20,7 +21,7 @@ static bool may_leave(const struct handover *h)
     const struct rank *rank = h->rank;
 
     return rank->run.memory[0] && rank_nodes(h->rank) == 1 && rank->spec->parallel.zero == 1 &&
-           !rank_coded(rank->spec->compress.dp) && !rank->k->device;
+           !rank_coded(rank->spec->compress.dp) && !rank->k->device && !store_wanted(rank);
 }
 
 void handover_open(struct handover *h, const struct rank *rank, struct shard *shard, size_t arena_bytes)

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/try.h"
 #include "worker/engine/recover/sources.h"
+#include "worker/engine/train/store.h"
 
 #define LOAD_LEAST_US INT64_C(60000000)
 #define LOAD_BYTES_S (16u << 20) /* that each rank gets at least */
@@ -59,17 +60,86 @@ static int newest_below(const char *dir, uint64_t limit, uint64_t *ret_step, str
     return found;
 }
 
+/* Weights of a GPU come from memory of the host, which may be all that the host can reach. */
+static int fill_range(const struct rank *rank, size_t begin, size_t end, float *to, struct merr *err)
+{
+    uint64_t seed = rank->spec->train.init.seed;
+    size_t n = end - begin;
+    float *weights;
+    int r;
+
+    if (!rank->k->device || n == 0) {
+        params_fill_part(&rank->params, seed, rank->run.threads, begin, end, to);
+        return 0;
+    }
+    weights = calloc(n, sizeof(*weights));
+    if (!weights)
+        return merr_set(err, -ENOMEM, "no memory for %zu MiB of weights on their way to the GPU",
+                        n * sizeof(*weights) >> 20);
+    params_fill_part(&rank->params, seed, rank->run.threads, begin, end, weights);
+    r = rank->k->copy(rank->stream, to, weights, n * sizeof(*weights), err);
+    free(weights);
+    return r;
+}
+
+struct filling { /* of a store's tiles, from a checkpoint or as a run begins */
+    const struct rank *rank;
+    struct shard *shard;
+    struct mck *c; /* NULL: masters as a run begins */
+    bool moments;
+};
+
+static int fill_tile(void *arg, const struct optim_range *r, float *master, float *m, float *v, struct merr *err)
+{
+    const struct filling *f = arg;
+    const struct optim_range range[2] = {{r->begin, r->end, 0}, {r->end, r->end, 0}};
+    struct state_view view = shard_view(f->shard, false);
+    const float *weights = f->shard->weights;
+
+    view.range = range;
+    view.master = master;
+    view.m = f->moments ? m : NULL;
+    view.v = f->moments ? v : NULL;
+    if (f->c)
+        TRY(state_load(&view, f->c, err));
+    if (weights) /* they are there */
+        return f->rank->k->copy(f->rank->stream, master, weights + r->begin, (r->end - r->begin) * sizeof(float), err);
+    return f->c ? 0 : fill_range(f->rank, r->begin, r->end, master, err);
+}
+
+/* What is loaded into memory is; now the rest. */
+static int fill_store(const struct rank *rank, struct shard *shard, struct mck *c, bool moments, struct merr *err)
+{
+    struct filling f = {.rank = rank, .shard = shard, .c = c, .moments = moments};
+
+    return shard->store ? optim_store_fill(shard->optim, fill_tile, &f, err) : 0;
+}
+
+/* Weights that all replicas hold rounded, from the masters; of a store's they are rounded already. */
+static int publish(struct shard *shard, struct merr *err)
+{
+    return shard->store ? optim_share(shard->optim, err) : optim_publish(shard->optim, err);
+}
+
+/* With a store the masters of bf16 come with it alone. */
+static int load_memory_of(const struct shard *shard, const struct state_view *v, struct mck *c, struct merr *err)
+{
+    return shard->store && !shard->weights ? 0 : state_load(v, c, err);
+}
+
 /* own: only what this rank is the one to read of all that keep the same; optim_share() does the rest. */
 static int load(struct search *s, struct mck *c, bool own, struct merr *err)
 {
-    struct state_view v = shard_view(s->shard, true);
+    struct state_view v = shard_view(s->shard, !s->shard->store);
     int r;
 
     v.own = own;
     if (own)
         v.range = optim_load_ranges(s->shard->optim);
     handover_clear(s->handover);
-    r = state_load(&v, c, err);
+    r = load_memory_of(s->shard, &v, c, err);
+    if (r == 0)
+        r = fill_store(s->rank, s->shard, c, true, err);
     if (r == 0)
         s->shard->tokens = (uint64_t)json_integer_value(json_object_get(mck_kv(c), "tokens"));
     return r;
@@ -368,7 +438,7 @@ static int try_sources(struct search *s, struct merr *err)
         if (all && s->c.from == FROM_DISK)
             TRY(optim_share(s->shard->optim, err));
         if (all && s->c.from == FROM_MEMORY && !s->shard->weights)
-            TRY(optim_publish(s->shard->optim, err));
+            TRY(publish(s->shard, err));
         if (all) {
             s->shard->step = (uint64_t)s->c.step;
             return 1;
@@ -448,12 +518,14 @@ static int load_from(const struct rank *rank, struct shard *shard, struct merr *
 {
     const char *path = rank->spec->train.init.from;
     bool whole = rank->spec->train.init.resume;
-    struct state_view v = shard_view(shard, whole);
+    struct state_view v = shard_view(shard, whole && !shard->store);
     struct mck *c = NULL;
     int r;
 
     TRY(state_open(path, &c, err));
-    r = state_load(&v, c, err);
+    r = load_memory_of(shard, &v, c, err);
+    if (r == 0)
+        r = fill_store(rank, shard, c, whole, err);
     if (r == 0 && whole) {
         shard->step = mck_step(c);
         shard->tokens = (uint64_t)json_integer_value(json_object_get(mck_kv(c), "tokens"));
@@ -463,34 +535,14 @@ static int load_from(const struct rank *rank, struct shard *shard, struct merr *
     return r == 0 ? 0 : merr_prefix(err, r, "init.from '%s'", path);
 }
 
-/* Weights of a GPU come from memory of the host, which may be all that the host can reach. */
-static int fill_range(const struct rank *rank, size_t begin, size_t end, float *to, struct merr *err)
-{
-    uint64_t seed = rank->spec->train.init.seed;
-    size_t n = end - begin;
-    float *weights;
-    int r;
-
-    if (!rank->k->device || n == 0) {
-        params_fill_part(&rank->params, seed, rank->run.threads, begin, end, to);
-        return 0;
-    }
-    weights = calloc(n, sizeof(*weights));
-    if (!weights)
-        return merr_set(err, -ENOMEM, "no memory for %zu MiB of weights on their way to the GPU",
-                        n * sizeof(*weights) >> 20);
-    params_fill_part(&rank->params, seed, rank->run.threads, begin, end, weights);
-    r = rank->k->copy(rank->stream, to, weights, n * sizeof(*weights), err);
-    free(weights);
-    return r;
-}
-
 static int fill(const struct rank *rank, struct shard *shard, struct merr *err)
 {
     const struct optim_range *r = optim_ranges(shard->optim);
 
     if (shard->weights)
-        return fill_range(rank, 0, rank->params.weight_n, shard->weights, err);
+        TRY(fill_range(rank, 0, rank->params.weight_n, shard->weights, err));
+    if (shard->store || shard->weights)
+        return fill_store(rank, shard, NULL, false, err);
     for (int i = 0; i < 2; i++)
         TRY(fill_range(rank, r[i].begin, r[i].end, optim_master(shard->optim) + r[i].state, err));
     return 0;
@@ -501,6 +553,19 @@ int64_t resume_allowed_us(uint64_t bytes)
     return LOAD_LEAST_US + (int64_t)(bytes / LOAD_BYTES_S) * 1000000;
 }
 
+/* What is whole in the files of an earlier generation becomes a checkpoint; then they are this one's. */
+static int open_store(const struct rank *rank, struct shard *shard, struct merr *err)
+{
+    if (!shard->store)
+        return 0;
+    if (rank->mesh->rank == 0) {
+        TRY(store_commit(rank, err));
+        store_forget(rank);
+    }
+    TRY(comm_barrier(rank->all, err));
+    return store_open(shard->store, shard->optim, err);
+}
+
 int resume_state(const struct rank *rank, struct shard *shard, struct handover *handover, struct merr *err)
 {
     const char *from = rank->spec->train.init.from;
@@ -508,13 +573,15 @@ int resume_state(const struct rank *rank, struct shard *shard, struct handover *
 
     flight_phase_set(rank->flight, FLIGHT_LOAD, 0);
     flight_allow(rank->flight, resume_allowed_us(STATE_COPIES * rank->params.weight_n * sizeof(float)));
+    TRY(open_store(rank, shard, err));
     resumed = resume(rank, shard, handover, err);
     if (resumed < 0)
         return resumed;
     if (!resumed) {
         handover_clear(handover);
         TRY(from ? load_from(rank, shard, err) : fill(rank, shard, err));
-        TRY(shard->weights ? 0 : optim_publish(shard->optim, err));
+        if (!shard->weights)
+            TRY(publish(shard, err));
     }
     return shard_weights_changed(shard, err);
 }

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/try.h"
+#include "worker/engine/train/store.h"
 #include "worker/snapshot/parity.h"
 #include "worker/snapshot/memory_quota.h"
 #include "worker/snapshot/capacity.h"
@@ -151,8 +152,13 @@ int save_open(struct save *save, struct merr *err)
                      clock_mono_us());
     }
     save->saver[SAVE_DISK].every = rank->spec->checkpoint.every_steps;
-    save->saver[SAVE_MEMORY].every = rank->spec->checkpoint.memory_every_steps;
-    TRY(state_save_list(&v, &save->list, &save->n, err));
+    save->saver[SAVE_MEMORY].every = save->shard->store ? 0 : rank->spec->checkpoint.memory_every_steps;
+    if (save->shard->store) /* its files are what is saved */
+        save->list = calloc(1, sizeof(*save->list));
+    else
+        TRY(state_save_list(&v, &save->list, &save->n, err));
+    if (!save->list)
+        return merr_set(err, -ENOMEM, "no memory for the list of tensors");
     TRY(mck_writer_new(&cfg, save->list, save->n, &save->saver[SAVE_DISK].writer, err));
     if (cfg.rank == 0 && strcmp(rank->spec->checkpoint.archive, "none") != 0)
         TRY(mck_archive_behind(save->saver[SAVE_DISK].writer, rank->spec->checkpoint.archive, err));
@@ -186,6 +192,21 @@ static json_t *cursor(const struct save *save, bool left)
         (void)json_object_set_new(kv, "written_by",
                                   json_pack("{s:I}", "durable_us", (json_int_t)save->handover->durable_us));
     return kv;
+}
+
+int save_seal(struct save *save, struct merr *err)
+{
+    json_t *kv;
+    int r;
+
+    if (!save->shard->store)
+        return 0;
+    kv = cursor(save, false);
+    if (!kv)
+        return merr_set(err, -ENOMEM, "no memory for a checkpoint's cursor");
+    r = store_seal(save->shard->store, save->shard->step, kv, err);
+    json_decref(kv);
+    return r;
 }
 
 static int tell(struct save *save, const struct mck_done *d, struct merr *err)
@@ -302,12 +323,32 @@ int save_settle(struct save *save, struct merr *err)
 }
 
 /* sync: nothing changes until it is committed. */
+static int begin_buffers(struct save *save, int place, bool sync, struct merr *err)
+{
+    struct mck_writer *w = save->saver[place].writer;
+    json_t *kv = cursor(save, place == SAVE_MEMORY && sync);
+    int r;
+
+    if (!kv)
+        return merr_set(err, -ENOMEM, "no memory for a checkpoint's cursor");
+    r = (sync ? mck_begin_sync : mck_begin)(w, save->shard->step, kv, err);
+    json_decref(kv);
+    return r;
+}
+
+static int begin_file(struct save *save, struct merr *err)
+{
+    struct mck_file_of file;
+
+    TRY(store_save(save->shard->store, &file, err));
+    return mck_begin_file(save->saver[SAVE_DISK].writer, save->shard->step, &file, err);
+}
+
 static int begin(struct save *save, int place, bool sync, struct merr *err)
 {
     struct shard *shard = save->shard;
     const struct rank *rank = save->rank;
     struct saver *s = &save->saver[place];
-    json_t *kv;
     int r;
 
     if (s->saved_step == shard->step)
@@ -315,11 +356,7 @@ static int begin(struct save *save, int place, bool sync, struct merr *err)
     flight_phase_set(rank->flight, FLIGHT_CHECKPOINT, shard->step);
     TRY(save_settle(save, err));
     TRY(rank->k->stream_sync(rank->stream, err));
-    kv = cursor(save, place == SAVE_MEMORY && sync);
-    if (!kv)
-        return merr_set(err, -ENOMEM, "no memory for a checkpoint's cursor");
-    r = (sync ? mck_begin_sync : mck_begin)(s->writer, shard->step, kv, err);
-    json_decref(kv);
+    r = shard->store ? begin_file(save, err) : begin_buffers(save, place, sync, err);
     if (r != 0)
         return merr_prefix(err, r, "checkpoint of step %llu", (unsigned long long)shard->step);
     if (place == SAVE_MEMORY && save->guard && !sync)

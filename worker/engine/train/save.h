@@ -42,6 +42,9 @@ struct save {
     struct guard *guard; /* of snapshots in memory: on each node's lowest rank, of several */
 };
 
+/* After an update, or once state was loaded: with an optimizer in files, they are the state of this step. */
+int save_seal(struct save *save, struct merr *err);
+
 /* Before anything is saved; once is enough. It takes time, which the first step need not wait for. */
 int save_open(struct save *save, struct merr *err);
 void save_close(struct save *save);

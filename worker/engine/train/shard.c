@@ -11,6 +11,7 @@
 #include "scheduler/plan/memory.h"
 #include "worker/engine/model/family.h"
 #include "worker/engine/train/fit.h"
+#include "worker/engine/train/store.h"
 #include "worker/snapshot/handoff.h"
 
 /* --- what it is made of ------------------------------------------------------------------------------------ */
@@ -156,6 +157,8 @@ static struct optim_cfg optim_config(const struct shard *shard)
                 [PARAM_SUM_KV] = rank->kv},
         .wire = rank->wire[BYTES_DP],
         .keyed = rank->keyed,
+        .store = store_calls(shard->store),
+        .stored = store_wanted(rank),
         .coded = rank->mesh->dp > 1 && !rank->keyed && rank_coded(rank->spec->compress.dp),
         .weights = shard->weights,
         .narrow = shard_is_narrow(rank),
@@ -214,7 +217,8 @@ static int arena(struct shard *shard, bool share, size_t bytes, void **ret, stru
 static uint64_t planned_rest(const struct shard *shard)
 {
     const struct rank *rank = shard->rank;
-    uint64_t ring = plan_ring_bytes(rank->params.weight_n, rank->spec->parallel.zero ? rank->mesh->dp : 1);
+    uint64_t ring =
+        store_wanted(rank) ? 0 : plan_ring_bytes(rank->params.weight_n, rank->spec->parallel.zero ? rank->mesh->dp : 1);
     uint64_t rows = (uint64_t)shard->source->micro * shard->source->length;
     uint64_t kv = (uint64_t)rank->model.qkv_local - rank->model.q_local,
              shared = rank->mesh->cp > 1 ? rank->mesh->cp * kv : 0;
@@ -241,6 +245,8 @@ static struct fit planned(const struct shard *shard)
         s.retain = (struct retain_cfg){.policy = s.split ? "none" : "full"};
         f.activations_least += stage_bytes(&s, i == 0);
     }
+    if (store_wanted(rank))
+        f.optimizer += store_bytes(rank->params.weight_n / (size_t)rank->mesh->dp);
     f.rest = planned_rest(shard);
     return f;
 }
@@ -440,6 +446,8 @@ int shard_build(struct shard *shard, const struct shard_place *place, struct mer
     for (int i = 0; i < BYTES; i++)
         TRY(shard_tune(shard, i, err));
     TRY(build_stages(shard, err));
+    if (store_wanted(rank))
+        TRY(store_new(rank, shard_is_narrow(rank), &shard->store, err));
     o = optim_config(shard);
     o.m = place->m;
     o.v = place->v;
@@ -511,8 +519,10 @@ void shard_touch(struct shard *shard)
     for (int i = 0; i < 2; i++) {
         size_t bytes = (r[i].end - r[i].begin) * sizeof(float);
 
-        k->mem_touch(stream, optim_m(shard->optim) + r[i].state, bytes);
-        k->mem_touch(stream, optim_v(shard->optim) + r[i].state, bytes);
+        if (!shard->store) {
+            k->mem_touch(stream, optim_m(shard->optim) + r[i].state, bytes);
+            k->mem_touch(stream, optim_v(shard->optim) + r[i].state, bytes);
+        }
         if (master)
             k->mem_touch(stream, master + r[i].state, bytes);
     }
@@ -526,7 +536,7 @@ void shard_zero(struct shard *shard)
 
     if (shard->weights)
         memset(shard->weights, 0, shard->rank->params.weight_n * sizeof(float));
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2 && !shard->store; i++) {
         if (master)
             memset(master + r[i].state, 0, (r[i].end - r[i].begin) * sizeof(float));
         memset(optim_m(shard->optim) + r[i].state, 0, (r[i].end - r[i].begin) * sizeof(float));
@@ -544,6 +554,7 @@ void shard_clear(struct shard *shard)
         tree_clear(&shard->tree[i]);
     free(shard->tree);
     optim_free(shard->optim);
+    store_free(shard->store);
     for (int i = shard->stage ? shard->rank->chunks - 1 : -1; i >= 0;
          i--) /* the first last: others work in its scratch */
         stage_free(shard->stage[i]);

@@ -14,6 +14,8 @@
 #include "worker/engine/train/source.h"
 #include "worker/engine/train/state.h"
 
+struct store;
+
 struct shard {
     const struct rank *rank;
     const struct source *source; /* for its sizes */
@@ -31,6 +33,7 @@ struct shard {
     struct stage **stage;           /* [chunks] */
     struct tree *tree;              /* [trees] of the chunks, then of the head where it is */
     int trees;
+    struct store *store; /* memory.optimizer 'files'; NULL: masters and moments are in memory */
     struct optim *optim;
     struct pipe *pipe;
 };
@@ -69,7 +72,7 @@ int shard_weights_changed(struct shard *shard, struct merr *err);
 /* What is saved and loaded. */
 struct state_view shard_view(const struct shard *shard, bool moments);
 
-/* Zeros for weights and moments, as they are when a run begins. */
+/* Zeros for weights and moments that are in memory, as they are when a run begins. */
 void shard_zero(struct shard *shard);
 
 /* Have all pages of it that lie in shared memory, so that the first step need not wait for them. */

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/try.h"
+#include "worker/engine/train/store.h"
 
 /* Steps between looks at one of PARTS parts of the weights: do all replicas hold the same? */
 #define CHECK_EVERY 16
@@ -297,11 +298,13 @@ static int take_step(struct step *step, struct step_result *r, struct merr *err)
     if (!skip) {
         TRY(optim_update(shard->optim, shard->step + 1, r->lr, scale, err));
         TRY(shard_weights_changed(shard, err));
+    } else if (shard->store) {
+        TRY(optim_carry(shard->optim, err));
     }
     summary_computed(&step->summary, shard->step, step->save->gate_us, source_work(source));
     shard->step++;
     shard->tokens += source->tokens;
-    return 0;
+    return save_seal(step->save, err);
 }
 
 /* Once, when calls turn out to be none that CUDA graphs take. */
@@ -580,6 +583,8 @@ static int all_steps(struct step *step, struct merr *err)
     TRY(save_finish(step->save, err));
     if (rank->mesh->rank != 0)
         return 0;
+    if (shard->store)
+        store_forget(rank);
     return report_event_take(rank->report, json_pack("{s:s, s:I}", "type", "finished", "step", (json_int_t)shard->step),
                              err);
 }

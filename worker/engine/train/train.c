@@ -200,6 +200,7 @@ static int train_run(struct train *t, struct merr *err)
     TRY(build(t, err));
     TRY(wait_held(t, err));
     TRY(resume_state(rank, &t->shard, &t->handover, err));
+    TRY(save_seal(&t->save, err));
     TRY(step_check_start(&t->step, err));
     TRY(report_cut(rank->report, t->shard.step, err));
     TRY(source_begin(&t->source, t->shard.step, t->shard.stage[0], err));

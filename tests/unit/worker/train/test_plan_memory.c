@@ -6,6 +6,7 @@
 #include "base/philox.h"
 #include "checkpoint/checkpoint.h"
 #include "scheduler/plan/memory.h"
+#include "worker/engine/train/store.h"
 #include "worker/engine/model/family.h"
 #include "worker/engine/model/stage.h"
 #include "worker/engine/optim/exchange.h"
@@ -101,6 +102,7 @@ static void draw_layout(struct twin *t)
     t->job.length = 8 * (1 + draw(t->job.model.context / 8));
     t->job.zero = draw(3) > 0;
     t->job.dp_coded = t->job.zero && draw(4) == 0;
+    t->job.stored = t->job.zero && !t->job.dp_coded && draw(3) == 0;
     t->job.bf16 = draw(2);
     t->job.sequence_parallel = draw(2);
 }
@@ -142,6 +144,7 @@ static struct plan_memory of_engine(struct twin *t, int r, int replica, const in
                           .mesh = {.dp = t->shape.dp, .dp_index = replica},
                           .leaves = t->job.virtual_workers,
                           .zero = t->job.zero,
+                          .stored = t->job.stored,
                           .narrow = t->job.bf16 && t->job.zero && !t->job.dp_coded,
                           .coded = t->shape.dp > 1 && t->job.dp_coded};
 
@@ -149,6 +152,8 @@ static struct plan_memory of_engine(struct twin *t, int r, int replica, const in
     m.weights = p.weight_n * (t->job.bf16 ? kern_size(type) : 0) + (o.narrow ? p.vector_n : p.weight_n) * sizeof(float);
     m.gradients = p.grad_n * (size_t)tree_buffers(begin, end) * sizeof(float);
     m.optimizer = optim_bytes(&o);
+    if (t->job.stored)
+        m.optimizer += store_bytes(p.weight_n / (size_t)t->shape.dp);
     for (int i = 0; i < t->shape.chunks; i++) {
         struct stage_cfg s = {
             .model = &t->model,
