@@ -1,6 +1,6 @@
 """How fast training is, beside what the machine's matrix products and PyTorch allow.
 
-    bench.py [--quick] [--rows gemm,torch,layouts,start] [--sizes small,gpt2_124m] [--rounds N] [--steps N]
+    bench.py [--quick] [--rows gemm,torch,layouts,start,files] [--sizes small,gpt2_124m] [--rounds N] [--steps N]
 
 Real muster-train ranks, started as an agent starts them. One JSON object a line; ratio is value / reference. Sides take
 turns, `rounds` times; each time its first steps are left out and a median taken, and the median of the rounds counts.
@@ -13,6 +13,9 @@ turns, `rounds` times; each time its first steps are left out and a median taken
   start_to_first_step_s             from exec of a fresh 124M job's rank to the begin of its first step
   first_step_vs_next                its first step, which takes most of its memory, over the next
   peak_rss_vs_plan                  resident memory at its highest over the planned
+  files_step                        a step of 124M with memory.optimizer files, over the larger of a step without and of
+                                    what fio takes for 24 bytes a parameter, half read and half written
+  files_peak_rss_vs_plan            as peak_rss_vs_plan, of that
 
 MUSTER_BENCH_STEPS and MUSTER_BENCH_ROUNDS do as --steps and --rounds; MUSTER_BENCH_BLAS is a BLAS for PyTorch."""
 import argparse
@@ -62,7 +65,7 @@ def processor_has(flag):
         return re.search(rf"^flags.*\b{flag}\b", f.read(), re.M) is not None
 
 
-def spec(folder, model, precision, micro, leaves):
+def spec(folder, model, precision, micro, leaves, optimizer="device"):
     tokens = os.path.join(folder, "tokens.bin")
     if not os.path.exists(tokens):
         rng = random.Random(1)
@@ -73,7 +76,8 @@ def spec(folder, model, precision, micro, leaves):
                       "data": {"path": tokens, "format": "tokens", "order": "sequential", "holdout": 0},
                       "batch": {"sequences": SEQUENCES, "micro": micro, "length": LENGTH}, "steps": 100000,
                       "precision": precision, "eval": {"every_steps": 0}},
-            "parallel": {"virtual_workers": leaves}, "checkpoint": {"every_steps": 0}}
+            "parallel": {"virtual_workers": leaves}, "memory": {"optimizer": optimizer},
+            "checkpoint": {"every_steps": 0}}
 
 
 class Went:
@@ -97,13 +101,14 @@ class Bench:
         self.args = args
         self.rounds = args.rounds or (1 if args.quick else 3)
 
-    def train(self, size, precision="f32", threads=THREADS, micro=SEQUENCES, leaves=1, steps=None, **layout):
+    def train(self, size, precision="f32", threads=THREADS, micro=SEQUENCES, leaves=1, steps=None,
+              optimizer="device", **layout):
         """One run of a few steps, stopped then."""
         folder = tempfile.mkdtemp(dir=self.folder)
         skip = SKIP[size]
         steps = steps or self.args.steps or (skip + 1 if self.args.quick else STEPS[size])
-        run = ranks.Run(folder, spec(self.folder_of(size), SIZES[size], precision, micro, leaves), threads=threads,
-                        **layout)
+        run = ranks.Run(folder, spec(self.folder_of(size), SIZES[size], precision, micro, leaves, optimizer),
+                        threads=threads, **layout)
         began = time.monotonic()
         with run:
             run.until(run.metrics, WAIT_S)
@@ -202,10 +207,38 @@ def bench_start(b):
     row("peak_rss_vs_plan", peak, "MiB", f"planned {plan:.1f} MiB", peak / plan)
 
 
+def mixed_rate(folder, mib=2048):
+    """Bytes a second that fio reads and writes together, half of each, past the page cache."""
+    path = os.path.join(folder, "fio.bin")
+    out = subprocess.run(["fio", "--name=x", "--rw=rw", "--rwmixread=50", f"--filename={path}", "--bs=4m",
+                          "--iodepth=8", "--ioengine=io_uring", "--direct=1", f"--size={mib}m", "--output-format=json"],
+                         capture_output=True, text=True, check=True, timeout=WAIT_S).stdout
+    os.unlink(path)
+    job = json.loads(out[out.index("{"):])["jobs"][0]
+    return (job["read"]["io_bytes"] + job["write"]["io_bytes"]) / (job["job_runtime"] / 1e3)
+
+
+def bench_files(b):
+    """In turns, for the disk is others', too."""
+    parameters = 124_439_808
+    steps, without, rates, went = [], [], [], None
+    for _ in range(b.rounds):
+        rates.append(mixed_rate(b.folder))
+        without += b.train("gpt2_124m", steps=4).steps_ms[1:]
+        went = b.train("gpt2_124m", steps=4, optimizer="files")
+        steps += went.steps_ms[1:]
+    step, alone, rate = statistics.median(steps), statistics.median(without), statistics.median(rates)
+    least = max(alone, 24e3 * parameters / rate)
+    row("files_step", step, "ms", f"without: {alone:.1f} ms; 24 bytes a parameter at fio's {rate / 1e6:.0f} MB/s: "
+        f"{24e3 * parameters / rate:.1f} ms", step / least)
+    row("files_peak_rss_vs_plan", went.peak_mib, "MiB", f"planned {went.planned_mib:.1f} MiB",
+        went.peak_mib / went.planned_mib)
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--quick", action="store_true")
-    p.add_argument("--rows", default="gemm,torch,layouts,start")
+    p.add_argument("--rows", default="gemm,torch,layouts,start,files")
     p.add_argument("--sizes", default="small,gpt2_124m")
     p.add_argument("--rounds", type=int, default=int(os.environ.get("MUSTER_BENCH_ROUNDS", "0")))
     p.add_argument("--steps", type=int, default=int(os.environ.get("MUSTER_BENCH_STEPS", "0")))
@@ -228,6 +261,10 @@ def main():
             bench_layouts(b)
         if "start" in rows:
             bench_start(b)
+        if "files" in rows and shutil.which("fio") is None:
+            refuse("files_step", "fio is not installed")
+        elif "files" in rows:
+            bench_files(b)
     finally:
         shutil.rmtree(folder)
 
