@@ -77,6 +77,11 @@ int store_new(const struct rank *rank, bool masters, struct store **ret, struct 
     if (rank->k->device)
         return merr_set(err, -ENOTSUP,
                         "memory.optimizer 'files' is not built yet for GPUs in this version; use 'device'");
+    if (rank->mesh->cp > 1) /* chosen by a plan: the spec may not ask for it */
+        return merr_set(err, -EINVAL,
+                        "memory.optimizer 'files' with cp %d is not built yet in this version; use 'device', or give "
+                        "parallel.cp 1",
+                        rank->mesh->cp);
     s = calloc(1, sizeof(*s));
     if (!s)
         return merr_set(err, -ENOMEM, "no memory for the optimizer's store");
