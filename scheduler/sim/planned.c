@@ -95,9 +95,9 @@ static int settle(struct planned *p, struct asked *a, struct merr *err)
         for (size_t t = 0; t < p->n_classes; t++)
             if (!tried[t] && (type < 0 || class_of(p, a, (int)t)->devices > class_of(p, a, type)->devices))
                 type = (int)t;
-        tried[type] = true;
-        if (class_of(p, a, type)->devices == 0)
+        if (type < 0 || class_of(p, a, type)->devices == 0)
             break;
+        tried[type] = true;
         r = plan(p, a, type, most_on(p, a, type), class_of(p, a, type)->site.node_devices, &plans, said ? NULL : &why);
         if (r == -ENOMEM)
             return merr_set(err, -ENOMEM, "no memory to plan");
@@ -155,12 +155,13 @@ static void keep(struct asked *a, struct answer one)
 
 int64_t planned_rate(struct planned *p, int spec, int type, int devices, int node_devices)
 {
-    struct asked *a = &p->specs[spec];
     struct answer one = {.type = type, .devices = devices, .node_devices = node_devices};
+    struct asked *a;
     struct plan_result plans;
     double ups;
 
     assert(spec >= 0 && spec < p->n && type >= 0 && (size_t)type < p->n_classes && devices > 0 && node_devices > 0);
+    a = &p->specs[spec];
     one.devices = devices < PLAN_RANKS_MAX ? devices : PLAN_RANKS_MAX;
     for (size_t i = 0; i < a->n; i++)
         if (a->answers[i].type == type && a->answers[i].devices == one.devices &&

@@ -62,18 +62,21 @@ int sim_spec_of(const struct sim_setup *s, uint32_t profile)
 
 int sim_add_profile(struct sim_setup *s, const char *name, const struct rates_profile *profile)
 {
-    char(*names)[SIM_NAME_MAX] = realloc(s->profile_names, (s->n_profiles + 1) * sizeof(*names));
+    char(*names)[SIM_NAME_MAX];
     struct rates_profile *profiles;
 
-    s->profile_names = names ? names : s->profile_names;
-    profiles = realloc(s->profiles, (s->n_profiles + 1) * sizeof(*profiles));
-    s->profiles = profiles ? profiles : s->profiles;
-    if (!names || !profiles)
-        return -ENOMEM;
     if (s->n_profiles >= SIM_PROFILES_MAX)
         return -E2BIG;
-    (void)snprintf(names[s->n_profiles], SIM_NAME_MAX, "%.63s", name);
-    profiles[s->n_profiles++] = *profile;
+    names = realloc(s->profile_names, (s->n_profiles + 1) * sizeof(*names));
+    if (!names)
+        return -ENOMEM;
+    s->profile_names = names;
+    profiles = realloc(s->profiles, (s->n_profiles + 1) * sizeof(*profiles));
+    if (!profiles)
+        return -ENOMEM;
+    s->profiles = profiles;
+    (void)snprintf(s->profile_names[s->n_profiles], SIM_NAME_MAX, "%.63s", name);
+    s->profiles[s->n_profiles++] = *profile;
     return 0;
 }
 

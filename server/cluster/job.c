@@ -160,14 +160,6 @@ bool job_comes_after(const struct job *j)
     return false;
 }
 
-bool job_is_held_back(const struct job *j)
-{
-    for (size_t i = 0; i < j->n_after; i++)
-        if (j->after[i].is != JOB_IS_MET)
-            return true;
-    return false;
-}
-
 void job_after_text(const struct job *j, const enum job_is *is, char *ret, size_t size)
 {
     static const char *const wanted[JOB_WHENS] = {"to succeed", "to end", "to fail", "to start"};

@@ -207,7 +207,13 @@ int job_from_record(const json_t *record, struct job *j);
 
 /* Whether it waits for others yet; and may not start, since one of them is not as wanted. */
 bool job_comes_after(const struct job *j);
-bool job_is_held_back(const struct job *j);
+static inline bool job_is_held_back(const struct job *j)
+{
+    for (size_t i = 0; i < j->n_after; i++)
+        if (j->after[i].is != JOB_IS_MET)
+            return true;
+    return false;
+}
 
 /* "waits for j17 to succeed, j18 to end": in words, cut to size. is: of each, NULL: as they are. */
 void job_after_text(const struct job *j, const enum job_is *is, char *ret, size_t size);

@@ -33,7 +33,8 @@ static uint64_t alike_of(const struct job_spec *spec)
         const struct plan_model *m = &p.model;
         int of[] = {(int)m->family,      m->layers,  m->hidden,   m->heads, m->kv_heads, m->ffn,
                     m->context,          m->vocab,   p.sequences, p.length, p.zero,      p.bf16,
-                    p.sequence_parallel, p.cp_heads, p.dp_coded,  p.stored};
+                    p.sequence_parallel, p.cp_heads, p.dp_coded,  p.stored, m->dim,      m->window,
+                    m->qk_norm,          m->fused};
 
         h = mix(h, of, sizeof(of));
         h = mix(h, spec->sequence.policy, strlen(spec->sequence.policy));

@@ -40,6 +40,9 @@ const size_t *optim_cuts(struct optim *o, const struct region *g);
 /* Share pieces of a region's array of unit bytes for every PARAM_BLOCK elements, in place. */
 int optim_gather(struct optim *o, const struct region *g, void *array, size_t unit, struct merr *err);
 
+/* The part of tensor q in the range, from its beginning on. False: none. */
+bool optim_in_range(const struct optim_range *r, const struct param *q, size_t *ret_at, size_t *ret_n);
+
 /* AdamW on a range of the arena, of which g are the gradients. */
 int optim_update_range(struct optim *o, const struct optim_range *r, const float *g, struct merr *err);
 

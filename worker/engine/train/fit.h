@@ -37,8 +37,8 @@ static inline uint64_t fit_gpu_rest(uint64_t work_floats, int communicators)
 }
 
 /* Tokens whose logits a GPU of so much memory makes at a time: each time, the gradient of the head's weights is read
- * and written. A power of two from FIT_HEAD_LEAST on, for logits of f32 in at most FIT_HEAD_BYTES and a 64th of the memory:
- * with gradients of bf16 2.4 % of it, within what plans leave free. */
+ * and written. A power of two from FIT_HEAD_LEAST on, for logits of f32 in at most FIT_HEAD_BYTES and a 64th of the
+ * memory: with gradients of bf16 2.4 % of it, within what plans leave free. */
 int fit_head_rows(uint64_t gpu_bytes, int vocab);
 
 /* ranks: how many need as much of have. whose that is: "this node", "its GPU". Returns 0; -EINVAL when they need more

@@ -6,8 +6,10 @@
 #include "server/control/learn.h"
 #include "server/control/round.h"
 
-#define TRAIN(hidden)                                                                                                  \
-    "devices: {min: 1, max: 4}\ntrain: {model: {layers: 2, heads: 2, hidden: " #hidden ", context: 64, vocab: 258}, "  \
+#define TRAIN(hidden) MODEL("layers: 2, heads: 2, hidden: " #hidden ", context: 64, vocab: 258")
+#define LLAMA(more) MODEL("family: llama, layers: 2, heads: 2, hidden: 16, context: 64, vocab: 258" more)
+#define MODEL(fields)                                                                                                  \
+    "devices: {min: 1, max: 4}\ntrain: {model: {" fields "}, "                                                         \
     "data: {path: /c}, batch: {sequences: 8}, steps: 1000}\nparallel: {virtual_workers: 4}\n"
 #define COMMAND(argv) "name: sweep\ndevices: {min: 1, max: 1}\ncommand: {argv: [" argv "]}\n"
 
@@ -63,6 +65,25 @@ static void what_one_job_has_shown_is_known_of_the_next_of_its_model(void **stat
     assert_int_equal(shown(&r, like)->profile->points[0][0].rate_ups, 4000000);
     assert_int_equal(shown(&r, like)->remaining_us, INT64_C(1000000000)); /* its steps, and what they take is known */
     assert_true(shown(&r, other)->profile->points[0][0].rate_ups != 4000000);
+    round_clear(&r);
+}
+
+static void what_a_family_s_kinds_have_sets_them_apart(void **state)
+{
+    static const char *const others[] = {LLAMA(", window: 9"), LLAMA(", qk_norm: true"), LLAMA(", fused: true"),
+                                         LLAMA(", head_dim: 4")};
+    struct scene *s = *state;
+    uint64_t like, other[COUNT(others)];
+    struct round r;
+
+    (void)run_first(s, LLAMA(""));
+    like = scene_submit(s, LLAMA(""));
+    for (size_t i = 0; i < COUNT(others); i++)
+        other[i] = scene_submit(s, others[i]);
+    assert_int_equal(round_init(s->core, SCHED_FULL, 0, &r), 0);
+    assert_int_equal(shown(&r, like)->profile->points[0][0].rate_ups, 4000000);
+    for (size_t i = 0; i < COUNT(others); i++)
+        assert_true(shown(&r, other[i])->profile->points[0][0].rate_ups != 4000000);
     round_clear(&r);
 }
 
@@ -191,6 +212,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(what_one_job_has_shown_is_known_of_the_next_of_its_model),
+        TEST(what_a_family_s_kinds_have_sets_them_apart),
         TEST(a_command_is_known_by_its_user_its_name_and_its_argv),
         TEST(how_long_a_command_takes_is_known_once_one_of_its_name_is_done),
         TEST(fairness_is_forecast_for_a_running_job_too),
