@@ -213,7 +213,7 @@ static int foresee(const struct sched_input *in, const struct sched_plan *plan, 
     return r;
 }
 
-static void advise(const struct sched_input *in, size_t job, struct explain_cause *c)
+static void advise(struct explain_cause *c)
 {
     const struct explain_wait *w = &c->wait;
     int32_t step = w->replica > 1 ? w->replica : 1, fits = w->free - w->free % step, may;
@@ -303,7 +303,7 @@ int explain_job(const struct sched_input *in, const struct sched_plan *plan, siz
         blame_holders(in, plan, job, &c);
     if (plan->verdicts[job].n == 0 && foresee(in, plan, job, &c.forecast) < 0)
         return -ENOMEM;
-    advise(in, job, &c);
+    advise(&c);
     *ret = c;
     return 0;
 }

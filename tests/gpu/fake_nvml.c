@@ -116,6 +116,25 @@ int nvmlDeviceGetUtilizationRates(struct device *dev, struct utilization *ret);
 int nvmlDeviceGetPowerUsage(struct device *dev, unsigned int *ret);
 int nvmlDeviceGetTemperature(struct device *dev, int sensor, unsigned int *ret);
 int nvmlDeviceGetCurrentClocksThrottleReasons(struct device *dev, unsigned long long *ret);
+int nvmlDeviceGetEnforcedPowerLimit(struct device *dev, unsigned int *ret);
+int nvmlDeviceGetClockInfo(struct device *dev, int kind, unsigned int *ret);
+int nvmlDeviceGetCurrPcieLinkWidth(struct device *dev, unsigned int *ret);
+int nvmlDeviceGetMaxPcieLinkWidth(struct device *dev, unsigned int *ret);
+int nvmlDeviceGetGpuFabricInfo(struct device *dev, struct fabric *ret);
+int nvmlDeviceGetTotalEccErrors(struct device *dev, int type, int counter, unsigned long long *ret);
+int nvmlDeviceGetRemappedRows(struct device *dev, unsigned int *corrected, unsigned int *uncorrected,
+                              unsigned int *pending, unsigned int *failed);
+int nvmlDeviceGetNvLinkState(struct device *dev, unsigned int link, int *ret);
+int nvmlDeviceGetNvLinkErrorCounter(struct device *dev, unsigned int link, int kind, unsigned long long *ret);
+int nvmlDeviceGetComputeRunningProcesses_v3(struct device *dev, unsigned int *count, struct process *ret);
+int nvmlDeviceGetMigMode(struct device *dev, unsigned int *now, unsigned int *pending);
+int nvmlDeviceGetMaxMigDeviceCount(struct device *dev, unsigned int *ret);
+int nvmlDeviceGetMigDeviceHandleByIndex(struct device *dev, unsigned int i, struct device **ret);
+int nvmlEventSetCreate(void **ret);
+int nvmlDeviceRegisterEvents(struct device *dev, unsigned long long types, void *set);
+int nvmlEventSetWait_v2(void *set, struct event *ret, unsigned int timeout_ms);
+int nvmlEventSetFree(void *set);
+
 int nvmlDeviceGetEnforcedPowerLimit(struct device *dev, unsigned int *ret)
 {
     return small(dev, "power_limit_mw", ret);
@@ -145,20 +164,6 @@ int nvmlDeviceGetGpuFabricInfo(struct device *dev, struct fabric *ret)
     *ret = (struct fabric){.state = (unsigned char)state};
     return r;
 }
-
-int nvmlDeviceGetTotalEccErrors(struct device *dev, int type, int counter, unsigned long long *ret);
-int nvmlDeviceGetRemappedRows(struct device *dev, unsigned int *corrected, unsigned int *uncorrected,
-                              unsigned int *pending, unsigned int *failed);
-int nvmlDeviceGetNvLinkState(struct device *dev, unsigned int link, int *ret);
-int nvmlDeviceGetNvLinkErrorCounter(struct device *dev, unsigned int link, int kind, unsigned long long *ret);
-int nvmlDeviceGetComputeRunningProcesses_v3(struct device *dev, unsigned int *count, struct process *ret);
-int nvmlDeviceGetMigMode(struct device *dev, unsigned int *now, unsigned int *pending);
-int nvmlDeviceGetMaxMigDeviceCount(struct device *dev, unsigned int *ret);
-int nvmlDeviceGetMigDeviceHandleByIndex(struct device *dev, unsigned int i, struct device **ret);
-int nvmlEventSetCreate(void **ret);
-int nvmlDeviceRegisterEvents(struct device *dev, unsigned long long types, void *set);
-int nvmlEventSetWait_v2(void *set, struct event *ret, unsigned int timeout_ms);
-int nvmlEventSetFree(void *set);
 
 int nvmlInit_v2(void)
 {
