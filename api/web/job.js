@@ -253,6 +253,7 @@ async function live(id, signal, parts) {
             lastId = e.id;
             mark(e.type, e);
         }
+        store.refreshJob(id); /* the job was read before them */
     } catch (e) {
         if (e.name === 'AbortError')
             return;

@@ -261,6 +261,7 @@ struct job {
     void *p[TOO_MUCH];
     int64_t n;
     float value[TOO_MUCH]; /* of those given by value */
+    char *work;
     int64_t doc;
     int rows; /* of the document, and one more where there is room */
     struct descriptor *seen[256];
@@ -496,6 +497,7 @@ static void compute(const void *data)
     const int32_t *lengths = NULL;
     int64_t docs = 0;
 
+    memset(j.work, 0xff, WORK_BYTES); /* it is the plan's own */
     for (int i = 0; i < j.n; i++)
         if (j.id[i] == DNN_Q_LENGTHS)
             lengths = j.p[i];
@@ -539,7 +541,7 @@ int cudnnBackendExecute(void *h, void *p, void *pack)
     for (int64_t i = 0; i < j.n; i++)
         if (j.id[i] == DNN_SCALE || j.id[i] == DNN_MASKED || j.id[i] == DNN_ONE)
             j.value[i] = *(const float *)j.p[i];
-    memset(work, 0xff, WORK_BYTES); /* it is the plan's own */
+    j.work = work;
     emulate_queue(stream, compute, &j, sizeof(j));
     return 0;
 }

@@ -182,7 +182,7 @@ def test_completion_is_good_shell_and_knows_the_commands():
     zsh, fish = muster("completion", "zsh").stdout, muster("completion", "fish").stdout
     assert zsh.startswith("#compdef muster") and zsh.count("'simulate:") == 1
     assert "'token:create list revoke '" in zsh and "token) compadd create list revoke ; return;;" in zsh
-    assert "-a submit" in fish and "-a node -d 'test end enroll forget remove '" in fish
+    assert "-a submit" in fish and "-a node -d 'test series end enroll forget remove '" in fish
 
 
 def test_the_schema_is_json():

@@ -32,7 +32,7 @@ def options():
     shared = set(re.findall(r"^- `(--[a-z-]+)", common, re.M))
     for text in commands:
         words = text.split("\n", 1)[0].split()
-        name = " ".join(w for w in words[:3] if re.fullmatch(r"[a-z]+", w))
+        name = " ".join(w for w in words[:3] if re.fullmatch(r"[a-z][a-z-]*", w))
         found[name] = shared | set(re.findall(r"^- `(--[a-z0-9-]+)", text, re.M))
     for program in ("musterd", "muster-agent"):
         found[program] = set(re.findall(r"^ +(?:-[a-z], )?(--[a-z0-9-]+)", said(program, "--help"), re.M))

@@ -25,7 +25,7 @@ PAGES = ["README.md", *sorted(os.path.relpath(p, ROOT) for p in glob.glob(f"{ROO
 STEPS = 200  # so that there is a step-00000200, as in the examples
 # Which are of jobs that have not ended.
 LIVE = ("suspend", "resume", "cancel", "priority", "scale", "limit", "checkpoint now", "diagnose", "exec", "attach",
-        "port-forward")
+        "port-forward", "what-if")
 
 
 def blocks(page, language):

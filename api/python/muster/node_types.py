@@ -103,6 +103,8 @@ class NodeSlotsItemGpu(TypedDict, total=False):
     utilization: Union[int, None]
     power_w: Union[int, None]
     temperature_c: Union[int, None]
+    power_limit_w: Union[int, None]
+    sm_mhz: Union[int, None]
     slowed: bool
     ecc_uncorrected: Union[int, None]
     why: str
