@@ -181,9 +181,12 @@ def test_two_that_are_killed_at_once_are_one_incident_with_two_roots(cluster):
     job = cluster.submit(specs.train(cluster.corpus, steps=100000, devices=4, tp=2))["id"]
     wait_for("steps", lambda: step_of(cluster, job) > 5)
     pids = cluster.rank_pids(job)
+    cluster.agents["n1"].send_signal(signal.SIGSTOP)  # else it may see one end before the other is struck
     os.kill(pids[0], signal.SIGSTOP)  # so that it does not end by itself once it has lost the other
     os.kill(pids[3], signal.SIGKILL)
     os.kill(pids[0], signal.SIGKILL)
+    wait_for("both ends", lambda: not any(os.path.exists(f"/proc/{pids[rank]}") for rank in (0, 3)))
+    cluster.agents["n1"].send_signal(signal.SIGCONT)
     roots = wait_for("the roots", lambda: [e for e in cluster.events(job) if e["cause"]["code"] == "roots"])
     assert roots[-1]["data"]["roots"] == [0, 3] and "ranks 0 on n1, 3 on n1 failed" in roots[-1]["cause"]["text"], roots
     wait_for("the job to go on", lambda: cluster.job(job)["generation"] == 2)
