@@ -34,6 +34,7 @@ SWARM = os.path.join(os.path.dirname(clusters.BIN), "bench", "swarm")
 SLOTS = 8
 PATIENCE_S = 240
 IDLE_S = 10
+SETTLE_S = 2  # before a window is measured: what begins with registrations or submits is part of it no more
 COPY = """
 for job = tonumber(ARGV[1]), tonumber(ARGV[2]) do
   redis.call('COPY', 'muster:job:1', 'muster:job:' .. job)
@@ -136,7 +137,7 @@ def nodes(sizes):
             with Swarm(cluster, n) as swarm:
                 registered = swarm.wait("registered") - began.at
                 joining = began.found()["cpu_s"]
-                time.sleep(2)
+                time.sleep(SETTLE_S)
                 idle, before = Costs(cluster), swarm.count["reports"]
                 time.sleep(IDLE_S)
                 found = idle.found()
@@ -158,7 +159,7 @@ def gang(sizes):
     for ranks in sizes:
         with bare() as cluster, Swarm(cluster, ranks // SLOTS, key_bytes=300) as swarm:
             swarm.wait("registered")
-            time.sleep(1)
+            time.sleep(SETTLE_S)
             costs, before = Costs(cluster), memory_mib(cluster.server.pid)
             spec = {**specs.command("true"), "devices": {"min": ranks, "max": ranks}}
             status, answer = cluster.request("POST", "/v1/jobs", spec)
@@ -255,7 +256,7 @@ def followers(n):
         costs = Costs(cluster)
         for _ in range(10):
             cluster.submit(specs.command("true"))
-        time.sleep(1)
+        time.sleep(SETTLE_S)
         found = costs.found()
         say("followers", wanted=n, followed=good, more_mib=found["server_mib"] - before, submits_cpu_s=found["cpu_s"])
         for one in held:
@@ -266,7 +267,7 @@ def dashboards(n, count):
     """What ten that watch the whole cluster add, with ten short jobs a second."""
     with bare() as cluster, Swarm(cluster, n, run_ms=2000) as swarm:
         swarm.wait("registered")
-        time.sleep(2)
+        time.sleep(SETTLE_S)
         cores, received = [], 0
         for watching in (0, count):
             held, _ = follow(cluster, watching, "/v1/events?changes=1")
